@@ -67,8 +67,16 @@ static tri_status find(backward *b, tri_tensor *tensor, trii_unit *unit, trii_vi
     return TRI_OK;
 }
 
-/* Collects the tensors of this unit, first use first. Says whether there are others, and the unit
- * of the first of them. */
+/* Whichever unit is first met on this rank, its collectives come in an order on which all ranks
+ * agree: that in which the units were made, or last listed. Tensors without one have none. */
+static void choose_next(backward *b, trii_unit *unit)
+{
+    if (!b->more || unit == NULL || (b->next != NULL && unit->id < b->next->id))
+        b->next = unit;
+    b->more = true;
+}
+
+/* Collects the tensors of this unit, first use first, and chooses that of the others. */
 static tri_status collect(backward *b, trii_unit *unit)
 {
     const trii_step *s = b->walk.step;
@@ -84,8 +92,7 @@ static tri_status collect(backward *b, trii_unit *unit)
         if (tensor == NULL)
             continue;
         if (trii_unit_of(tensor) != unit) {
-            b->next = b->more ? b->next : trii_unit_of(tensor);
-            b->more = true;
+            choose_next(b, trii_unit_of(tensor));
             continue;
         }
         at = place_of(b, tensor);
@@ -167,8 +174,7 @@ static tri_status meet_units(backward *b)
         if (its != NULL && its != unit)
             status = trii_unit_begin(its, walk->step);
         unit = its;
-        b->next = b->more ? b->next : its;
-        b->more = true;
+        choose_next(b, its);
         b->counted = b->counted || its != NULL;
     }
     return status;
