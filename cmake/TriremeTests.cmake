@@ -1,11 +1,13 @@
 # Tests share the cores: threads that spin for the next loop keep other tests from running.
 set(TRI_TEST_ENVIRONMENT "OMP_WAIT_POLICY=passive")
 # A failed allocation must come back as NULL, as without a sanitizer: tests ask for too much.
+# ThreadSanitizer keeps a process that ends alive, so that its threads can show a race with its end:
+# for a second, if they are not told otherwise, in each of some thousand processes.
 if(TRI_SANITIZE)
     # It names functions and lines in reports of clang's sanitizers; either of these can.
     find_program(SYMBOLIZER NAMES llvm-symbolizer addr2line)
     list(APPEND TRI_TEST_ENVIRONMENT
-        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=external_symbolizer_path=${SYMBOLIZER}:suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:allocator_may_return_null=1:die_after_fork=0")
+        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=external_symbolizer_path=${SYMBOLIZER}:suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:allocator_may_return_null=1:die_after_fork=0:atexit_sleep_ms=100")
 endif()
 
 # One ctest entry per x_test.c, whose cases run in a process of their own each, with a deadline of its
