@@ -84,7 +84,10 @@ static void the_receive_posted_first_takes_the_message(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++)
-        trii_op_init(&ops[i], &(trii_collective){.tag = -3, .root = i % 2 ? -1 : 5});
+        trii_op_init(&ops[i],
+                     &(trii_collective){.kind = i % 2 ? TRII_KIND_RECV_ANY : TRII_KIND_RECV,
+                                        .tag = -3,
+                                        .root = i % 2 ? -1 : 5});
     ops[1].won = &won;
     trii_recv_wait(&own, &ops[2], 2);
     trii_recv_wait(&any, &ops[1], 1);

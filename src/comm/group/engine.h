@@ -138,8 +138,8 @@ struct trii_op {
      * is on it then (trireme/device_queue.h). */
     void *queue;
     atomic_int *counted; /* a composite's: less one at the end; or NULL */
-    /* Of a message; as in `call`, but for what an engine writes to a receive: whose message it has
-     * chosen (recv any; -1 before), and at the end what came. */
+    /* Of a message only; as in `call`, but for what an engine writes to a receive: whose message it
+     * has chosen (recv any; -1 before), and at the end what came. */
     int peer; /* a number of the engine's */
     size_t count, bytes;
     const int *names; /* a composite's: the ranks' numbers for texts; NULL = 0, 1, ... */

@@ -63,11 +63,13 @@ void trii_op_init(trii_op *op, const trii_collective *call)
     op->finished = NULL;
     op->record = 0;
     op->counted = NULL;
-    op->peer = call->root;
-    op->count = call->count;
-    op->bytes = call->bytes;
-    op->names = NULL;
-    op->won = NULL;
+    if (trii_kind_in(call->kind, TRII_KINDS_PAIR)) {
+        op->peer = call->root;
+        op->count = call->count;
+        op->bytes = call->bytes;
+        op->names = NULL;
+        op->won = NULL;
+    }
     op->next = NULL;
     trii_clear(op->scratch, sizeof(op->scratch));
 }

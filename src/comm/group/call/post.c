@@ -50,10 +50,11 @@ static void give_back_seq(tri_group *group, const trii_collective *call)
 
 tri_status trii_group_start(tri_group *group, trii_op *op, bool waits)
 {
+    const trii_engine *engine = group->engine;
     tri_status status;
 
-    if (TRII_UNLIKELY(group->engine->device != NULL))
-        op->queue = tri_device_queue(group->engine->device(group->self));
+    if (TRII_UNLIKELY(engine->device != NULL))
+        op->queue = tri_device_queue(engine->device(group->self));
     trii_lock_take(&group->lock);
     op->made.seq = ++*counter_of(group, &op->call);
     if (group->recorder != NULL)
@@ -61,7 +62,7 @@ tri_status trii_group_start(tri_group *group, trii_op *op, bool waits)
     status = TRII_UNLIKELY(group->submit_compared != NULL) &&
                      !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
                  ? group->submit_compared(group, op)
-                 : group->engine->submit(group->self, op, waits);
+                 : engine->submit(group->self, op, waits);
     if (TRII_UNLIKELY(status != TRI_OK))
         give_back_seq(group, &op->call);
     trii_lock_drop(&group->lock);
