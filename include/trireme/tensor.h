@@ -164,12 +164,12 @@ TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floa
 TRI_API void tri_backward(tri_tensor *loss);
 /* The gradient of a persistent tensor (borrowed), or NULL if it has none or tri_optimizer_zero_grad
  * has cleared it. Before the run that computes it: a step tensor, the value to come. After the run:
- * persistent, readable until another gradient takes its place, even when an optimizer has used it.
- * Under tri_ddp it is the average, except after a tri_backward within tri_ddp_no_sync_begin; for a
- * parameter that only other ranks' losses reach it appears with tri_optimizer_step, or with the
- * model's next backward. Pending work of other contexts is not seen. A step that fails leaves no
- * gradient of its own, and what had added up before stays; only if its run had begun to overwrite
- * that, reading it and adding to it fail (STATE) until tri_optimizer_zero_grad. */
+ * persistent, readable until another gradient takes its place, writable (tri_tensor_copy_in) until
+ * an optimizer uses it. Under tri_ddp it is the average, except after a tri_backward within
+ * tri_ddp_no_sync_begin; for a parameter that only other ranks' losses reach it appears with
+ * tri_optimizer_step, or the model's next backward. Pending work of other contexts is not seen. A
+ * step that fails leaves no gradient of its own, and what had added up before stays; if its run has
+ * begun to overwrite that, reading and adding to it fail (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
 /* Operations between these record no gradient. They nest; an end too many fails the step
  * (STATE). */

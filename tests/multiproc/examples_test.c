@@ -9,7 +9,7 @@
 
 static const char *const examples[] = {
     "toy_ddp", "plain_mlp", "plain_ddp", "custom_function", "data_parallel", "model_parallel",
-    "fashion", "gpt",       "parity",    "imagenet",        "classy_train"};
+    "fashion", "gpt",       "parity",    "imagenet",        "classy_train",  "local_sgd"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
 static void run(spawn *s, const char *program, const char *option, int status)
@@ -129,6 +129,7 @@ static void a_full_output_is_an_error(void **state)
         {"toy_ddp", "--help"},
         {"plain_mlp", "--help"},
         {"plain_ddp", "--help"},
+        {"local_sgd", "--help"},
         {"model_parallel", "--help"},
         {"fashion", "--help"},
         {"gpt", "--help"},
@@ -137,6 +138,7 @@ static void a_full_output_is_an_error(void **state)
         {"toy_ddp", ""},
         {"plain_mlp", ""},
         {"plain_ddp", ""},
+        {"local_sgd", "--steps 10"},
         {"gpt", "--text /proc/version --steps 1 --layers 1 --width 4 --heads 1 --context 4 "
                 "--batch-size 1 --letters 3"},
     };
