@@ -42,6 +42,8 @@ struct tri_tensor {
     struct trii_packed *_Atomic packed;
 
     bool stays_plain; /* the user accesses the memory: no layout of a kernel */
+    /* it is in the list of its storage, of those that share it: sharing.h */
+    bool shares;
     /* the program has the address (tri_data) and may write there: no copies are kept; guarded as
      * they are */
     bool address_lent;
@@ -57,7 +59,8 @@ struct tri_tensor {
     /* whether it has a gradient is known once its unit has heard from the other ranks; until then
      * it has none here (train/dist/unused.c) */
     bool grad_promised;
-    tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
+    tri_tensor *next_sharer; /* sharing.c's */
+    tri_tensor *grad;        /* owned; same shape; may lie in a bucket of a group's arena */
     const struct trii_placed *placed; /* borrowed; NULL = gradients stay local */
 };
 
@@ -71,14 +74,31 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
 /* Zeros on the device, which must exist; one reference. */
 tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
                               tri_tensor **tensor_out) TRI_MUST_CHECK;
+/* A tensor over memory of the storage (a reference is taken) from this byte on; one reference. */
+tri_status trii_tensor_over(trii_storage *storage, size_t offset, tri_dtype dtype,
+                            const int64_t *shape, int ndim, tri_device device,
+                            tri_tensor **tensor_out) TRI_MUST_CHECK;
 /* tri_tensor_unref by the code that set `lent`. */
 void trii_tensor_release(tri_tensor *tensor);
 /* Moves the contents into `storage` (a reference is taken) at `offset`, in plain order: this puts
- * gradients into buckets. No recorded work may be pending on the tensor. */
+ * gradients into buckets. No recorded work may be pending on the tensor. If tensors share the
+ * storage (sharing.h), this one does, too, and must be on their device. */
 tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,
                             size_t offset) TRI_MUST_CHECK;
+/* Whether no kernel's layout may get into the tensor. */
+static inline bool trii_tensor_stays_plain(const tri_tensor *tensor)
+{
+    return tensor->stays_plain || tensor->shares;
+}
 /* Bytes of the plain contents. */
-size_t trii_tensor_bytes(const tri_tensor *tensor);
+static inline size_t trii_tensor_bytes(const tri_tensor *tensor)
+{
+    size_t bytes = tri_dtype_size(tensor->dtype);
+
+    for (int d = 0; d < tensor->ndim; d++)
+        bytes *= (size_t)tensor->shape[d];
+    return bytes;
+}
 /* Contents in place: only where the caller knows that the layout is plain and no work is
  * pending. */
 void *trii_tensor_data(const tri_tensor *tensor);

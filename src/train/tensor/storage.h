@@ -42,6 +42,7 @@ typedef struct trii_storage {
     void *ctx; /* owned by ops; borrowed, must outlive the storage */
     void *data;
     size_t bytes;
+    struct tri_tensor *sharers; /* sharing.c's */
 } trii_storage;
 
 /* Zeros in the memory of the device. One reference. */

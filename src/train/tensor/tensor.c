@@ -13,6 +13,7 @@
 #include "train/tensor/device_memory.h"
 #include "train/tensor/packed.h"
 #include "train/tensor/persistent.h"
+#include "train/tensor/sharing.h"
 
 /* Stands for every failure that finds no memory to say what failed. */
 static tri_tensor no_memory = {
@@ -90,6 +91,12 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
     return TRI_OK;
 }
 
+static tri_status does_not_fit(size_t bytes, size_t offset, const trii_storage *storage)
+{
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes at %zu do not fit a storage of %zu", bytes,
+                     offset, storage->bytes);
+}
+
 /* Takes the storage, even on failure. */
 static tri_status over_storage(tri_dtype dtype, const int64_t *shape, int ndim,
                                trii_storage *own_storage, tri_device device,
@@ -110,6 +117,22 @@ static tri_status over_storage(tri_dtype dtype, const int64_t *shape, int ndim,
         memcpy(tensor->shape, shape, (size_t)ndim * sizeof(*shape));
     *tensor_out = tensor;
     return TRI_OK;
+}
+
+tri_status trii_tensor_over(trii_storage *storage, size_t offset, tri_dtype dtype,
+                            const int64_t *shape, int ndim, tri_device device,
+                            tri_tensor **tensor_out)
+{
+    size_t bytes = 0;
+    tri_status status = check_shape(dtype, shape, ndim, &bytes);
+
+    if (status == TRI_OK && (offset > storage->bytes || storage->bytes - offset < bytes))
+        status = does_not_fit(bytes, offset, storage);
+    if (status == TRI_OK)
+        status = over_storage(dtype, shape, ndim, trii_storage_ref(storage), device, tensor_out);
+    if (status == TRI_OK)
+        (*tensor_out)->offset = offset;
+    return status;
 }
 
 tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
@@ -248,20 +271,12 @@ void tri_tensor_unref(tri_tensor *tensor)
     if (atomic_fetch_sub_explicit(&tensor->refs, 1, memory_order_acq_rel) > 1)
         return;
     trii_tensor_release(tensor->grad);
+    trii_sharing_leave(tensor);
     trii_storage_unref(tensor->storage);
     trii_packed_free(tensor->packed);
     trii_free(tensor->why);
     trii_free(tensor->name);
     trii_free(tensor);
-}
-
-size_t trii_tensor_bytes(const tri_tensor *tensor)
-{
-    size_t bytes = tri_dtype_size(tensor->dtype);
-
-    for (int d = 0; d < tensor->ndim; d++)
-        bytes *= (size_t)tensor->shape[d];
-    return bytes;
 }
 
 void *trii_tensor_data(const tri_tensor *tensor)
@@ -274,8 +289,11 @@ tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage, size_t of
     size_t bytes = trii_tensor_bytes(tensor);
 
     if (offset > storage->bytes || storage->bytes - offset < bytes)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes at %zu do not fit a storage of %zu", bytes,
-                         offset, storage->bytes);
+        return does_not_fit(bytes, offset, storage);
+    if (storage->sharers != NULL && storage->sharers->device != tensor->device)
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG, "a tensor on %s cannot share memory with others on %s",
+            tri_device_text(tensor->device), tri_device_text(storage->sharers->device));
     if (tensor->layout != NULL) {
         tri_status status = tensor->layout->to_plain(tensor->layout, trii_tensor_data(tensor),
                                                      (char *)storage->data + offset);
@@ -286,9 +304,12 @@ tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage, size_t of
         memmove((char *)storage->data + offset, trii_tensor_data(tensor), bytes);
     }
     trii_storage_ref(storage);
+    trii_sharing_leave(tensor);
     trii_storage_unref(tensor->storage);
     tensor->storage = storage;
     tensor->offset = offset;
     tensor->layout = NULL;
+    if (storage->sharers != NULL)
+        trii_sharing_enter(tensor);
     return TRI_OK;
 }
