@@ -34,7 +34,7 @@ static tri_status add_inputs(const build *b)
         b->ir->values[id].layout = trii_value_layout(value);
         b->ir->values[id].persistent = trii_value_tensor(value) != NULL;
         b->ir->values[id].stays_plain =
-            b->ir->values[id].persistent && trii_value_tensor(value)->stays_plain;
+            b->ir->values[id].persistent && trii_tensor_stays_plain(trii_value_tensor(value));
     }
     return TRI_OK;
 }
@@ -98,7 +98,7 @@ static tri_status mark_outputs(const build *b)
         if (value->bound == NULL)
             continue;
         ir->values[id].layout = value->bound->layout;
-        ir->values[id].stays_plain = value->bound->stays_plain;
+        ir->values[id].stays_plain = trii_tensor_stays_plain(value->bound);
         if (value->replaces != TRII_NO_VALUE)
             ir->values[id].old = b->map[value->replaces];
         if (ir->values[id].old >= 0)

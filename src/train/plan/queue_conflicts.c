@@ -19,9 +19,10 @@
 
 /* --- bytes ---------------------------------------------------------------- */
 
-/* Memory that no two buffers of different spaces have in common: the arena of each queue; the
- * tensors of the program, each one byte here; buffers that overlap with none but themselves. */
-enum { TENSORS = TRII_PLAN_QUEUES, ALONE };
+/* Memory that no two buffers of different spaces have in common: the arena of each queue; buffers
+ * that overlap with none but themselves; and the storages of the program's tensors, each of which
+ * has its address for a number. */
+enum { ALONE = TRII_PLAN_QUEUES };
 
 typedef struct mark {
     uint64_t space, at;
@@ -43,10 +44,13 @@ static range range_of(const trii_schedule *s, int32_t buffer)
 {
     const trii_buffer *b = &s->buffers[buffer];
     const tri_tensor *tensor = trii_buffer_tensor(s, b);
-    uint64_t space = tensor != NULL ? TENSORS : ALONE, end = 1;
-    uint64_t at = tensor != NULL ? (uintptr_t)tensor : (uint64_t)buffer;
+    uint64_t space = ALONE, at = (uint64_t)buffer, end = 1;
 
-    if (b->place == TRII_PLACE_ARENA && b->bytes > 0) {
+    if (tensor != NULL) {
+        space = (uintptr_t)tensor->storage;
+        at = tensor->offset;
+        end = trii_tensor_bytes(tensor);
+    } else if (b->place == TRII_PLACE_ARENA && b->bytes > 0) {
         space = (uint64_t)trii_buffer_queue(b);
         at = b->offset;
         end = b->bytes;
@@ -215,6 +219,8 @@ static tri_status make_tree(tree *t, const trii_schedule *s)
         range r = range_of(s, b);
         int32_t first = count_below(t->marks, t->n_marks, r.from, true) - 1;
 
+        if (r.from.at == r.to.at)
+            continue; /* a tensor without an element */
         t->spans[b].first = first > 0 ? first : 0;
         t->spans[b].end = count_below(t->marks, t->n_marks, r.to, false);
     }

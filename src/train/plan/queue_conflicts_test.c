@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "train/plan/schedule.h"
+#include "train/tensor/sharing.h"
 #include "testing/check.h"
 
 static uint64_t state;
@@ -21,7 +22,7 @@ static int32_t below(int32_t n)
 
 /* --- a schedule ----------------------------------------------------------- */
 
-enum { TENSORS = 3 };
+enum { TENSORS = 5, STORAGES = 2 };
 
 typedef struct problem {
     trii_plan plan;
@@ -30,7 +31,8 @@ typedef struct problem {
     trii_step step;
     trii_segment segment;
     trii_schedule s;
-    tri_tensor tensors[TENSORS];
+    trii_storage storages[STORAGES];
+    tri_tensor tensors[TENSORS];    /* ranges of a storage, some of them without a byte */
     trii_value values[2 * TENSORS]; /* each tensor is read, and written */
     trii_vid inputs[TENSORS], outputs[TENSORS];
     trii_access *accesses;
@@ -42,6 +44,11 @@ static void problem_init(problem *p, int n_queues, int32_t n_entries, int32_t n_
 {
     *p = (problem){.plan.n_queues = n_queues};
     for (int i = 0; i < TENSORS; i++) {
+        p->tensors[i] = (tri_tensor){.dtype = TRI_DTYPE_U8,
+                                     .ndim = 1,
+                                     .shape = {below(8)},
+                                     .storage = &p->storages[below(STORAGES)],
+                                     .offset = (size_t)below(16)};
         p->values[i].leaf = p->values[TENSORS + i].bound = &p->tensors[i];
         p->inputs[i] = i;
         p->outputs[i] = TENSORS + i;
@@ -107,12 +114,12 @@ static bool overlap(const trii_schedule *s, int32_t a, int32_t b)
 {
     const trii_buffer *x = &s->buffers[a], *y = &s->buffers[b];
 
-    if (a == b)
+    if (a == b && x->place == TRII_PLACE_ARENA)
         return true;
     if (x->place == TRII_PLACE_ARENA || y->place == TRII_PLACE_ARENA)
         return x->place == y->place && trii_buffer_queue(x) == trii_buffer_queue(y) &&
                x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
-    return x->index == y->index; /* of the tensors */
+    return trii_tensors_overlap(trii_buffer_tensor(s, x), trii_buffer_tensor(s, y));
 }
 
 static void compare_all(problem *p)

@@ -15,6 +15,7 @@
 #include "train/graph/step/type.h"
 #include "train/plan/memory.h"
 #include "train/tensor/device_memory.h"
+#include "train/tensor/sharing.h"
 
 #define SMALL_BYTES 16384
 
@@ -153,6 +154,30 @@ static bool may_overwrite(const trii_schedule *s, int32_t e, int32_t in, int32_t
     return false;
 }
 
+static const tri_tensor *bound_to(const trii_schedule *s, int32_t value)
+{
+    return s->step->values[s->segment->outputs[s->ir->values[value].output]].bound;
+}
+
+/* The last entry that reads memory of the tensor by way of another one that shares it; -1. */
+static int32_t last_shared_read(const trii_schedule *s, const tri_tensor *tensor)
+{
+    int32_t last = -1;
+
+    if (TRII_LIKELY(!tensor->shares))
+        return -1;
+    for (int32_t b = 0; b < s->n_buffers; b++) {
+        const trii_buffer *buffer = &s->buffers[b];
+        const tri_tensor *other =
+            buffer->place == TRII_PLACE_INPUT ? trii_buffer_tensor(s, buffer) : NULL;
+
+        if (other != NULL && other != tensor && buffer->last > last &&
+            trii_tensors_overlap(other, tensor))
+            last = buffer->last;
+    }
+    return last;
+}
+
 /* A bound tensor is written while the step runs, so nobody may need its old contents after the
  * first write. */
 static bool safe_to_bind(const trii_schedule *s, int32_t value)
@@ -161,6 +186,8 @@ static bool safe_to_bind(const trii_schedule *s, int32_t value)
     int32_t b = trii_buffer_of(s, value), first = s->buffers[b].first;
     int32_t old = ir->values[value].old, last;
 
+    if (last_shared_read(s, bound_to(s, value)) >= first)
+        return false;
     if (old < 0)
         return true;
     last = s->buffers[trii_buffer_of(s, old)].last;
@@ -188,7 +215,7 @@ static bool is_hasty(const trii_schedule *s, int32_t value, int32_t risk)
 
     return b->first < risk && b->bytes <= SMALL_BYTES &&
            ir->groups[ir->values[value].group]->kind != TRII_GROUP_HOST &&
-           !s->step->values[s->segment->outputs[ir->values[value].output]].bound->is_grad;
+           !bound_to(s, value)->is_grad;
 }
 
 /* Outputs that must not be written in place until everything has succeeded go through the arena. */

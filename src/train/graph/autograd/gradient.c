@@ -24,7 +24,8 @@ tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
     trii_vid id;
 
     /* The step holds what it has read until it ends. */
-    if (TRII_UNLIKELY(known == NULL || known->value == TRII_NO_VALUE)) {
+    if (TRII_UNLIKELY(known == NULL ||
+                      (known->value == TRII_NO_VALUE && known->overwritten == TRII_NO_VALUE))) {
         status = trii_resolve(step, tensor, &id);
         if (status != TRI_OK)
             return status;

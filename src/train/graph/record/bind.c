@@ -2,6 +2,7 @@
  * bind.c - says in which tensor a value must end up.
  */
 #include "train/graph/record/record.h"
+#include "train/graph/step/overlaps.h"
 
 tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
 {
@@ -20,6 +21,12 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
                          "a value on %s cannot be left in a tensor on %s: tri_to copies between "
                          "devices",
                          tri_device_text(value->type.device), tri_device_text(tensor->device));
+    if (TRII_UNLIKELY(tensor->shares)) {
+        status = trii_overlaps_cover(step, tensor);
+        if (status != TRI_OK)
+            return status;
+        value = &step->values[id];
+    }
     if (value->state != TRII_VALUE_PENDING || value->leaf != NULL || value->bound != NULL) {
         if (value->bound == tensor)
             return TRI_OK;
@@ -29,6 +36,8 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
         value = &step->values[id];
     }
     before = trii_known_value(step, tensor);
+    if (TRII_UNLIKELY(tensor->shares) && before == TRII_NO_VALUE)
+        before = trii_overlaps_still(step, tensor);
     status = trii_known_set(step, tensor, id);
     if (status != TRI_OK)
         return status;
@@ -45,5 +54,7 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
     value->bound = tri_tensor_ref(tensor);
     value->replaces = before;
     value->requires_grad = tensor->requires_grad;
+    if (TRII_UNLIKELY(tensor->shares))
+        trii_overlaps_forget(step, tensor);
     return trii_step_eager(step);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "train/graph/record/record.h"
+#include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"
 
 tri_tensor *trii_handle(trii_step *step, trii_vid value)
@@ -28,6 +29,11 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
 
     if (tensor->status != TRI_OK)
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
+    if (TRII_UNLIKELY(tensor->shares)) {
+        status = trii_overlaps_settle(step, tensor);
+        if (status != TRI_OK)
+            return status;
+    }
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
         status = trii_known_set(step, tensor, step->n_values);

@@ -16,6 +16,7 @@
 #include "train/graph/run/run.h"
 #include "train/graph/step/recorder.h"
 #include "train/tensor/device_memory.h"
+#include "train/tensor/sharing.h"
 
 static tri_status value_has_nan(const trii_value *value, bool *found_out)
 {
@@ -96,6 +97,21 @@ static tri_status set_aside(trii_recorder *r, trii_vid id)
     return TRI_OK;
 }
 
+/* And of inputs that lie in its memory by way of tensors that share it. */
+static tri_status set_sharers_aside(trii_recorder *r, const trii_segment *segment,
+                                    const tri_tensor *written)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t i = 0; i < segment->n_inputs && status == TRI_OK; i++) {
+        const tri_tensor *other = trii_value_tensor(&r->step.values[segment->inputs[i]]);
+
+        if (other != NULL && other != written && trii_tensors_overlap(other, written))
+            status = set_aside(r, segment->inputs[i]);
+    }
+    return status;
+}
+
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
 {
     tri_status status;
@@ -110,6 +126,8 @@ tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
             step->values[value->replaces].storage == NULL &&
             step->values[value->replaces].state == TRII_VALUE_READY)
             status = set_aside(trii_recorder_of(step), value->replaces);
+        if (status == TRI_OK && value->bound != NULL && TRII_UNLIKELY(value->bound->shares))
+            status = set_sharers_aside(trii_recorder_of(step), segment, value->bound);
     }
     return status;
 }

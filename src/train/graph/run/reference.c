@@ -97,7 +97,7 @@ static tri_status make_output(run *r, const trii_node *node, int o)
     tri_status status;
 
     if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL &&
-        trii_is_host(value->type.device)) {
+        !value->bound->shares && trii_is_host(value->type.device)) {
         value->torn = true; /* until the run has succeeded */
         s->storage = trii_storage_ref(value->bound->storage);
         s->data = trii_tensor_data(value->bound);

@@ -9,7 +9,9 @@
 #include "train/graph/run/run.h"
 #include "train/graph/step/function_guard.h"
 #include "train/graph/step/hold.h"
+#include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"
+#include "train/tensor/sharing.h"
 
 static _Atomic(const trii_executor *) executor_now;
 
@@ -74,7 +76,7 @@ static tri_status collect_outputs(trii_recorder *r, bool ending)
 /* 0 = not in a tensor, 1 = in one, 3 = in one that stays plain. */
 static unsigned placement(const tri_tensor *tensor)
 {
-    return tensor == NULL ? 0 : tensor->stays_plain ? 3 : 1;
+    return tensor == NULL ? 0 : trii_tensor_stays_plain(tensor) ? 3 : 1;
 }
 
 /* A tensor's contents must still be those that the step has read: the first run that reads them
@@ -84,6 +86,26 @@ static inline bool is_stale(trii_value *value, const tri_tensor *tensor)
     if (value->version < 0)
         value->version = tensor->version;
     return value->version != tensor->version;
+}
+
+/* Which inputs lie in memory that an output is left in, by way of tensors that share it. */
+static tri_status append_overlaps(trii_recorder *r)
+{
+    for (int32_t o = 0; o < r->pending.n_outputs; o++) {
+        const tri_tensor *bound = r->step.values[r->pending.outputs[o]].bound;
+        uint64_t *w;
+        tri_status status;
+
+        if (TRII_LIKELY(bound == NULL || !bound->shares))
+            continue;
+        status = trii_key_reserve(r, (size_t)r->pending.n_inputs + 1);
+        if (status != TRI_OK)
+            return status;
+        w = r->pending.key + r->pending.n_key;
+        w[0] = (uint64_t)trii_overlaps_inputs(&r->step, bound, w + 1);
+        r->pending.n_key += 1 + (size_t)w[0];
+    }
+    return TRI_OK;
 }
 
 /* The end of the key: inputs with their types and layouts, and which values must survive where. */
@@ -131,7 +153,7 @@ static tri_status close_key(trii_recorder *r)
         *w++ = value->bound != NULL ? (uint64_t)(uintptr_t)value->bound->layout : 0;
     }
     r->pending.n_key = (size_t)(w - r->pending.key);
-    return TRI_OK;
+    return append_overlaps(r);
 }
 
 /* Four independent hashes, so that multiplications overlap. */
@@ -190,6 +212,8 @@ static void values_ready(trii_recorder *r, const trii_segment *segment)
             continue;
         trii_hold_written(r, value->bound);
         value->version = value->bound->version;
+        if (TRII_UNLIKELY(value->bound->shares))
+            trii_overlaps_written(s, value->bound);
         if (value->replaces != TRII_NO_VALUE) {
             trii_value *old = &s->values[value->replaces];
 
@@ -197,6 +221,12 @@ static void values_ready(trii_recorder *r, const trii_segment *segment)
                 old->state = TRII_VALUE_DROPPED;
         }
     }
+}
+
+static void see_lost(void *unused, tri_tensor *other)
+{
+    (void)unused;
+    trii_tensor_lose(other);
 }
 
 /* Tensors that the run had begun to overwrite. Gradients are handled in step/grads.c. */
@@ -217,6 +247,8 @@ static void lose_torn(trii_recorder *r, const trii_segment *segment)
                         "(%s): set them again (tri_tensor_copy_in, or load a checkpoint)",
                         cause);
         trii_tensor_lose(value->bound);
+        if (value->bound->shares)
+            trii_overlaps_visit(value->bound, see_lost, NULL);
     }
 }
 

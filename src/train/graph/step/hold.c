@@ -8,7 +8,9 @@
  */
 #include "train/graph/step/hold.h"
 
+#include "train/graph/step/overlaps.h"
 #include "train/tensor/packed.h"
+#include "train/tensor/sharing.h"
 
 /* Value of `lone`: several contexts run, so each takes the lock when it begins and ends. */
 #define SEVERAL ((uintptr_t)1)
@@ -68,19 +70,56 @@ static const trii_recorder *reader_of(const tri_tensor *tensor)
     return NULL;
 }
 
+static bool excludes(const tri_tensor *tensor, bool writes)
+{
+    return tensor->writer != NULL || (writes && tensor->readers > 0);
+}
+
+static tri_status check_other(const tri_tensor *tensor, bool writes)
+{
+    if (!excludes(tensor, writes))
+        return TRI_OK;
+    if (tensor->writer != NULL)
+        return trii_refuse_run(tensor, writes, true, tensor->writer->step.generation);
+    return trii_refuse_run(tensor, true, false, reader_of(tensor)->step.generation);
+}
+
+/* What excludes a run, of the tensors with which one of its own shares memory. */
+typedef struct rival {
+    bool writes;
+    const tri_tensor *tensor; /* a run holds it */
+} rival;
+
+static void see_rival(void *arg, tri_tensor *other)
+{
+    rival *r = arg;
+
+    if (r->tensor == NULL && excludes(other, r->writes))
+        r->tensor = other;
+}
+
+static tri_status check_sharers(const tri_tensor *tensor, bool writes)
+{
+    rival r = {.writes = writes, .tensor = NULL};
+
+    trii_overlaps_visit(tensor, see_rival, &r);
+    return r.tensor != NULL ? check_other(r.tensor, writes) : TRI_OK;
+}
+
 /* Fails if another run keeps this one from beginning. */
 static tri_status check_others(const trii_recorder *r)
 {
-    for (int32_t i = 0; i < r->held.n; i++) {
+    tri_status status = TRI_OK;
+
+    for (int32_t i = 0; i < r->held.n && status == TRI_OK; i++) {
         const tri_tensor *tensor = tensor_of(r->held.list[i]);
         bool writes = (r->held.list[i] & WRITES) != 0;
 
-        if (tensor->writer != NULL)
-            return trii_refuse_run(tensor, writes, true, tensor->writer->step.generation);
-        if (writes && tensor->readers > 0)
-            return trii_refuse_run(tensor, true, false, reader_of(tensor)->step.generation);
+        status = check_other(tensor, writes);
+        if (status == TRI_OK && TRII_UNLIKELY(tensor->shares))
+            status = check_sharers(tensor, writes);
     }
-    return TRI_OK;
+    return status;
 }
 
 static TRII_NOINLINE tri_status begin_among_others(trii_recorder *r)
@@ -196,12 +235,31 @@ static TRII_NOINLINE void drop_packed(tri_tensor *tensor)
     trii_packed_release(&dropped);
 }
 
-void trii_hold_written(const trii_recorder *r, tri_tensor *tensor)
+static inline void next_version(const trii_recorder *r, tri_tensor *tensor)
 {
     tensor->version = (tensor->version + 1) & INT32_MAX;
     tensor->written_by = r->step.generation;
+}
+
+static void see_written(void *arg, tri_tensor *other)
+{
+    next_version(arg, other);
+}
+
+/* No other run holds what overlaps with a tensor that is held for writing. */
+static TRII_NOINLINE void sharers_written(trii_recorder *r, const tri_tensor *tensor)
+{
+    trii_overlaps_visit(tensor, see_written, r);
+    trii_overlaps_drop(tensor, false);
+}
+
+void trii_hold_written(trii_recorder *r, tri_tensor *tensor)
+{
+    next_version(r, tensor);
     if (TRII_UNLIKELY(atomic_load_explicit(&tensor->packed, memory_order_relaxed) != NULL))
         drop_packed(tensor);
+    if (TRII_UNLIKELY(tensor->shares))
+        sharers_written(r, tensor);
 }
 
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor)

@@ -1,6 +1,7 @@
 /*
  * hold.h - reader-writer locks of the program's tensors between the runs of several contexts: many
- * may read a tensor at a time, or one may write it.
+ * may read a tensor at a time, or one may write it. Those that share memory
+ * (train/tensor/sharing.h) are one tensor here, as far as they overlap.
  */
 #ifndef TRII_HOLD_H
 #define TRII_HOLD_H
@@ -13,7 +14,8 @@ tri_status trii_hold_run(trii_recorder *recorder) TRI_MUST_CHECK;
 /* Of one tensor. */
 tri_status trii_hold_one(trii_recorder *recorder, tri_tensor *tensor, bool writes) TRI_MUST_CHECK;
 void trii_hold_end(trii_recorder *recorder);
-/* The tensor, held for writing, has new contents, made by this step. */
-void trii_hold_written(const trii_recorder *recorder, tri_tensor *tensor);
+/* The tensor, held for writing, has new contents, made by this step, and so have those that share
+ * bytes of its memory. */
+void trii_hold_written(trii_recorder *recorder, tri_tensor *tensor);
 
 #endif

@@ -19,7 +19,9 @@ typedef struct trii_known {
     const tri_tensor *tensor;
     uint64_t generation; /* of the step that knows it; an entry of another step is free */
     trii_vid value;      /* its contents now; NO_VALUE: no longer a value of this step */
-    int32_t found;       /* tri_backward's: the tensor's place in its list, if it is there */
+    /* its contents until another tensor that shares its memory is written (overlaps.h); NO_VALUE */
+    trii_vid overwritten;
+    int32_t found; /* tri_backward's: the tensor's place in its list, if it is there */
     trii_pending_grad grad;
 } trii_known;
 

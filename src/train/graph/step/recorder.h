@@ -337,6 +337,7 @@ static inline TRI_MUST_CHECK tri_status trii_known_set(trii_step *step, const tr
     known->tensor = tensor;
     known->generation = step->generation;
     known->value = value;
+    known->overwritten = TRII_NO_VALUE;
     known->found = -1;
     known->grad = TRII_GRAD_AS_PUBLISHED;
     return TRI_OK;

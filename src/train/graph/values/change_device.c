@@ -85,6 +85,12 @@ tri_status trii_tensor_send(tri_tensor *tensor, tri_device device)
     }
     if (tensor->device == device)
         return TRI_OK;
+    if (tensor->shares)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "a tensor that shares its memory with others (%s) stays on %s: move a "
+                         "model before its parameters are put together",
+                         tensor->name != NULL ? tensor->name : "it has no name",
+                         tri_device_text(tensor->device));
     /* not for a stranger: an optimizer's state follows its parameter in the middle of a step, whose
      * values are still wanted */
     status = trii_known_value(step, tensor) != TRII_NO_VALUE ? trii_step_run(step) : TRI_OK;

@@ -6,10 +6,12 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "train/graph/step/hold.h"
+#include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"
 #include "train/graph/values/contents.h"
 #include "train/tensor/device_memory.h"
 #include "train/tensor/packed.h"
+#include "train/tensor/sharing.h"
 
 tri_status trii_contents_fail(tri_status status, const char *call)
 {
@@ -54,8 +56,9 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     status = trii_storage_create_on(tensor->storage->device, trii_tensor_bytes(tensor), &fresh);
     if (status != TRI_OK)
         return status;
-    if (tensor->storage->ops != fresh->ops || tensor->offset != 0) {
-        /* storage with a fixed place (a bucket): the tensor stays there, the old contents move */
+    if (tensor->storage->ops != fresh->ops || tensor->offset != 0 || tensor->shares) {
+        /* storage with a fixed place (a bucket, a unit): the tensor stays there, the old contents
+         * move */
         status = trii_memory_read(TRI_CPU(0), tensor->layout, trii_tensor_data(tensor), fresh->data,
                                   fresh->bytes);
         if (status != TRI_OK) {
@@ -76,16 +79,26 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     return TRI_OK;
 }
 
+static void see_mended(void *tensor, tri_tensor *other)
+{
+    if (trii_tensor_is_lost(other) && trii_tensor_covers(tensor, other))
+        trii_tensor_mend(other);
+}
+
 /* The tensor is held for writing. */
 static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *data, size_t bytes)
 {
     tri_status status = detach(step, tensor);
 
+    if (status == TRI_OK && TRII_UNLIKELY(tensor->shares))
+        status = trii_overlaps_move_out(step, tensor);
     if (status != TRI_OK)
         return status;
     trii_hold_written(trii_recorder_of(step), tensor);
     if (TRII_UNLIKELY(trii_tensor_is_lost(tensor)))
         trii_tensor_mend(tensor);
+    if (TRII_UNLIKELY(tensor->shares))
+        trii_overlaps_visit(tensor, see_mended, tensor);
     if (bytes == 0)
         return TRI_OK;
     return trii_memory_write(tensor->device, tensor->layout, data, trii_tensor_data(tensor), bytes);
@@ -122,7 +135,9 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
                          trii_tensor_bytes(tensor));
     if (bytes > 0 && data == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
-    status = trii_hold_one(trii_recorder_of(step), tensor, true);
+    status = TRII_UNLIKELY(tensor->shares) ? trii_overlaps_cover(step, tensor) : TRI_OK;
+    if (status == TRI_OK)
+        status = trii_hold_one(trii_recorder_of(step), tensor, true);
     if (status != TRI_OK)
         return status;
     status = overwrite(step, tensor, data, bytes);
@@ -320,6 +335,8 @@ static void lend_address(const trii_value *read)
     dropped = trii_packed_written(tensor);
     trii_step_unlock();
     trii_packed_release(&dropped);
+    if (tensor->shares)
+        trii_overlaps_drop(tensor, true);
 }
 
 /* Brings a step's value into plain order if it is not. */

@@ -21,7 +21,7 @@ static trii_value *read_value(trii_step *step, const tri_tensor *tensor)
 
 static bool is_movable(const tri_tensor *tensor)
 {
-    return tensor->offset == 0 && trii_storage_is_movable(tensor->storage);
+    return tensor->offset == 0 && !tensor->shares && trii_storage_is_movable(tensor->storage);
 }
 
 bool trii_tensor_is_kept(const tri_tensor *tensor)
