@@ -7,6 +7,7 @@
  */
 #include "base/dtype.h"
 #include "base/option.h"
+#include "train/dist/dist_state.h"
 #include "train/dist/unit.h"
 #include "train/graph/autograd/backward.h"
 #include "train/graph/ops/table.h"
@@ -19,7 +20,7 @@ typedef struct backward {
     bool more;          /* there are such */
     bool one_unit;      /* all tensors that the outputs reach are of this unit, or none is */
     bool counted;       /* some of them have a unit */
-    /* Tensors of one unit (or of none), and their gradients: [n_values], of the step. */
+    /* Tensors of one unit (or of none), and their gradients: [n_values], of the context. */
     tri_tensor **tensors;
     trii_vid *grads;
     int n;
@@ -113,14 +114,21 @@ static tri_status bind_grads(const backward *b)
 
 static tri_status take_room(backward *b)
 {
-    size_t n = (size_t)b->walk.n_values;
-    void *memory = NULL;
-    tri_status status =
-        trii_block_take(trii_recorder_of(b->walk.step),
-                        n * (sizeof(*b->tensors) + sizeof(*b->grads)), "gradients", &memory);
+    trii_dist_state *own = trii_dist_state_of(trii_recorder_of(b->walk.step));
+    void *array;
+    tri_status status;
 
-    b->tensors = memory;
-    b->grads = memory != NULL ? (trii_vid *)(void *)(b->tensors + n) : NULL;
+    if (own == NULL)
+        return TRI_ERR_NO_MEMORY;
+    array = own->tensors;
+    status =
+        trii_grow(&array, &own->cap_tensors, b->walk.n_values, sizeof(*own->tensors), "gradients");
+    b->tensors = own->tensors = array;
+    if (status != TRI_OK)
+        return status;
+    array = own->grads;
+    status = trii_grow(&array, &own->cap_grads, b->walk.n_values, sizeof(*own->grads), "gradients");
+    b->grads = own->grads = array;
     return status;
 }
 
@@ -195,10 +203,8 @@ static tri_status weight_of(backward *b, trii_vid *weight)
             return status;
     }
     b->under.crosses_ranks = b->counted && trii_samples_cross_ranks(walk->step, &part);
-    if (leads_elsewhere(walk)) { /* to parameters of others, which are not for the unit to weight */
-        trii_samples_go_elsewhere(walk->step, &part, b->under.count);
-        return TRI_OK;
-    }
+    if (leads_elsewhere(walk)) /* to parameters of others, which are not for the unit to weight */
+        return trii_samples_go_elsewhere(walk->step, &part, b->under.count);
     if (!b->one_unit || b->next == NULL || dtype == TRI_DTYPE_NONE)
         return TRI_OK;
     return trii_unit_weigh(b->next, walk->step, dtype, &b->under, weight);

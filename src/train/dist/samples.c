@@ -12,9 +12,9 @@
 #include <trireme/ops_loss.h>
 
 #include "base/log.h"
+#include "train/dist/dist_state.h"
 #include "train/dist/samples.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/step/recorder.h"
 
 static bool is_reached(const trii_node *node, const int32_t *reached)
 {
@@ -220,30 +220,21 @@ bool trii_samples_cross_ranks(const trii_step *s, const trii_under *under)
 
 /* --- gradients of other workers ------------------------------------------- */
 
-/* What this room keeps for a recorder. */
-typedef struct dist_state {
-    int64_t samples_elsewhere;
-} dist_state;
-
-static void state_release(void *state)
+tri_status trii_samples_go_elsewhere(trii_step *s, const trii_under *under, int64_t known)
 {
-    (void)state;
-}
-
-void trii_samples_go_elsewhere(trii_step *s, const trii_under *under, int64_t known)
-{
-    dist_state *own =
-        trii_floor_state_of(s->recorder, TRII_FLOOR_DIST, sizeof(*own), state_release);
+    trii_dist_state *own = trii_dist_state_of(trii_recorder_of(s));
     int32_t node;
     int64_t found = known >= 0 ? known : count(s, under, &node);
 
-    if (own != NULL)
-        own->samples_elsewhere += found >= 0 ? found : 1;
+    if (own == NULL)
+        return TRI_ERR_NO_MEMORY;
+    own->samples_elsewhere += found >= 0 ? found : 1;
+    return TRI_OK;
 }
 
 int64_t trii_samples_take(trii_step *s)
 {
-    dist_state *own = s->recorder->floors[TRII_FLOOR_DIST].state;
+    trii_dist_state *own = trii_recorder_of(s)->floors[TRII_FLOOR_DIST].state;
     int64_t samples = own != NULL ? own->samples_elsewhere : 0;
 
     if (own != NULL)

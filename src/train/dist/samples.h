@@ -29,7 +29,8 @@ tri_status trii_samples_find(trii_step *step, const trii_under *under,
 bool trii_samples_cross_ranks(const trii_step *step, const trii_under *under);
 /* The loss's gradients go on at other workers: its samples are added to what trii_samples_take
  * gives; known: their number, -1 = it is to be found. */
-void trii_samples_go_elsewhere(trii_step *step, const trii_under *under, int64_t known);
+tri_status trii_samples_go_elsewhere(trii_step *step, const trii_under *under,
+                                     int64_t known) TRI_MUST_CHECK;
 /* The samples of all backward passes since the last call whose gradients went on at other workers
  * (trii_host_kind.grad_elsewhere). */
 int64_t trii_samples_take(trii_step *step);

@@ -3,9 +3,10 @@
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 
+#include "base/alloc.h"
 #include "testing/check.h"
-#include "train/dist/unit.h"
 #include "testing/scratch.h" /* redirecting stderr */
+#include "train/dist/unit.h"
 
 #define N 5
 
@@ -245,6 +246,33 @@ static void losses_that_disagree_are_warned_about_once(void **state)
     assert_int_equal(unit.tally.sample_count, N);
 }
 
+static void gradients_that_go_on_without_being_counted_fail(void **state)
+{
+    const trii_under nothing = {.last_node = -1};
+    trii_step *step = trii_step_current();
+
+    (void)state;
+    trii_alloc_fail_at(1);
+    CHECK_FAILS(trii_samples_go_elsewhere(step, &nothing, 3), TRI_ERR_NO_MEMORY, "context");
+    assert_int_equal(trii_samples_take(step), 0);
+    CHECK_OK(trii_samples_go_elsewhere(step, &nothing, 3));
+    assert_int_equal(trii_samples_take(step), 3);
+}
+
+/* A step may have many, each with more values than the one before. */
+static void the_passes_of_a_step_share_their_memory(void **state)
+{
+    long live = 0;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        tri_backward(cross_entropy());
+        if (i == 0)
+            live = trii_alloc_live();
+    }
+    assert_int_equal(trii_alloc_live(), live);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_loss_has_the_rows_of_its_operand, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_sum_over_pairs_counts_ranks_equally_and_its_mean_the_samples,
@@ -260,6 +288,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_count_overrides, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_count_that_could_overflow_is_refused, set_up, tear_down),
     cmocka_unit_test_setup_teardown(losses_that_disagree_are_warned_about_once, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(gradients_that_go_on_without_being_counted_fail, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(the_passes_of_a_step_share_their_memory, set_up, tear_down),
 };
 
 TEST_MAIN(tests)
