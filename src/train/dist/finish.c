@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "train/dist/unit_collective.h"
+#include "train/graph/step/grads.h"
 
 /* Order in which the first backward completes its gradients: that of their values. Those that it
  * does not use follow, last one first. */
@@ -233,15 +234,14 @@ static tri_status synchronise(trii_unit *unit, trii_step *step, trii_vid *grad_o
         trii_unit_param *param = &unit->params[i];
 
         param->used_here = grad_of[i] != TRII_NO_VALUE;
-        param->tensor->grad_promised = !param->used_here;
+        trii_grad_promise(param->tensor, !param->used_here);
         unit->promises = unit->promises || !param->used_here;
     }
     unit->header->unused = unit->promises;
     unit->header->weighted = unit->tally.weighted;
     unit->header->vote_stop = unit->tally.vote_stop;
     unit->tally.vote_stop = false;
-    if (status == TRI_OK)
-        status = record_buckets(unit, step, grad_of);
+    status = record_buckets(unit, step, grad_of);
     unit->tally.local_count = unit->tally.local_fixed = 0;
     unit->tally.weighted = false;
     return status;

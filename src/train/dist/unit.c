@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "train/dist/unit_collective.h"
+#include "train/graph/step/grads.h"
 
 /* --- parameters ----------------------------------------------------------- */
 
@@ -176,7 +177,7 @@ static void free_placed(trii_unit *unit)
 
         if (trii_unit_of(tensor) == unit) {
             tensor->placed = NULL;
-            tensor->grad_promised = false;
+            trii_grad_promise(tensor, false);
         }
         tri_tensor_unref(tensor);
     }

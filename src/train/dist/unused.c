@@ -8,12 +8,13 @@
 
 #include "base/log.h"
 #include "train/dist/unit.h"
+#include "train/graph/step/grads.h"
 #include "train/tensor/device_memory.h"
 
 void trii_unit_forget_promises(trii_unit *unit)
 {
     for (int i = 0; i < unit->n_params && unit->promises; i++)
-        unit->params[i].tensor->grad_promised = false;
+        trii_grad_promise(unit->params[i].tensor, false);
     unit->promises = false;
 }
 
@@ -35,7 +36,7 @@ static tri_status publish_unused(trii_unit *unit)
     tri_status status = TRI_OK;
 
     for (int i = 0; i < unit->n_params && status == TRI_OK; i++) {
-        if (!unit->params[i].tensor->grad_promised)
+        if (!trii_grad_promised(unit->params[i].tensor))
             continue;
         if (unit->map[i] != 0)
             status = fetch_average(&unit->params[i]);
@@ -48,7 +49,7 @@ static tri_status publish_unused(trii_unit *unit)
 static bool has_promised(trii_unit *unit)
 {
     for (int i = 0; i < unit->n_params && unit->promises; i++)
-        if (unit->params[i].tensor->grad_promised)
+        if (trii_grad_promised(unit->params[i].tensor))
             return true;
     unit->promises = false;
     return false;

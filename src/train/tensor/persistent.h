@@ -58,7 +58,7 @@ struct tri_tensor {
     atomic_bool shows_grad;
     /* whether it has a gradient is known once its unit has heard from the other ranks; until then
      * it has none here (train/dist/unused.c) */
-    bool grad_promised;
+    atomic_bool grad_promised;
     tri_tensor *next_sharer; /* sharing.c's */
     tri_tensor *grad;        /* owned; same shape; may lie in a bucket of a group's arena */
     const struct trii_placed *placed; /* borrowed; NULL = gradients stay local */

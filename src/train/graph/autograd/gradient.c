@@ -121,7 +121,7 @@ void trii_grad_clear(tri_tensor *tensor)
     if (ours)
         trii_known_find(&r->step, tensor)->grad = TRII_GRAD_NONE;
     trii_grad_set(tensor, false, false);
-    tensor->grad_promised = false;
+    trii_grad_promise(tensor, false);
 }
 
 tri_tensor *tri_grad(tri_tensor *tensor)

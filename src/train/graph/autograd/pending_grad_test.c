@@ -233,6 +233,27 @@ static void a_second_thread_may_ask_meanwhile(void **state)
     tri_tensor_unref(k.w);
 }
 
+static void clear_often(void *arg)
+{
+    for (int i = 0; i < 1000; i++)
+        trii_grad_clear(arg);
+}
+
+static void two_threads_may_clear_it_at_once(void **state)
+{
+    tri_tensor *w = parameter(1, 3);
+    trii_thread thread;
+
+    (void)state;
+    tri_backward(squares(w));
+    CHECK_OK(tri_step_end_status());
+    CHECK_OK(trii_thread_start(&thread, "clear", clear_often, w));
+    clear_often(w);
+    trii_thread_join(&thread);
+    assert_null(tri_grad(w));
+    tri_tensor_unref(w);
+}
+
 static void a_failed_segment_publishes_none(void **state)
 {
     tri_tensor *w = parameter(1, 3), *v = parameter(1, 3), *pending;
@@ -399,6 +420,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(micro_batches_add_up_in_it),
     cmocka_unit_test(another_context_sees_what_has_run),
     cmocka_unit_test(a_second_thread_may_ask_meanwhile),
+    cmocka_unit_test(two_threads_may_clear_it_at_once),
     cmocka_unit_test(a_failed_segment_publishes_none),
     cmocka_unit_test(a_refused_call_takes_the_value_to_come_back),
     cmocka_unit_test(a_half_made_gradient_that_was_cleared_is_null),

@@ -30,4 +30,16 @@ static inline void trii_grad_set(tri_tensor *tensor, bool has, bool shows)
     trii_grad_show(tensor, shows);
 }
 
+/* Relaxed: its unit makes the promise and keeps it, and any thread that clears the gradient takes
+ * it back. */
+static inline bool trii_grad_promised(const tri_tensor *tensor)
+{
+    return atomic_load_explicit(&tensor->grad_promised, memory_order_relaxed);
+}
+
+static inline void trii_grad_promise(tri_tensor *tensor, bool promised)
+{
+    atomic_store_explicit(&tensor->grad_promised, promised, memory_order_relaxed);
+}
+
 #endif
