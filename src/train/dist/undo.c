@@ -61,7 +61,7 @@ static trii_unit_step *take(trii_unit *unit, trii_step *step)
     s->generation = step->generation;
     s->n_open = 0;
     s->first_node = -1;
-    trii_step_call_witness(step, &s->witness);
+    trii_step_add_witness(step, &s->witness);
     return s;
 }
 

@@ -2,7 +2,6 @@
  * unit_collective.c - the collectives of a step: creation and release, and what all kinds do alike
  * while they run.
  */
-
 #include <trireme/group.h>
 
 #include "base/alloc.h"

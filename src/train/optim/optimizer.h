@@ -126,7 +126,7 @@ tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
                                      double factor) TRI_MUST_CHECK;
 
-/* tri_optimizer_step with these gradients. Given ones have no hooks, and the parameters' own stay
+/* tri_optimizer_step with these gradients. Given ones are of no unit, and the parameters' own stay
  * as they are. */
 tri_status trii_optimizer_step_given(tri_optimizer *optimizer,
                                      const trii_given *given) TRI_MUST_CHECK;

@@ -8,9 +8,9 @@
 #include "base/err.h"
 #include "train/graph/step/host_op.h"
 #include "train/graph/step/known.h"
-#include "train/graph/step/witness.h"
 #include "train/graph/step/step.h"
 #include "train/graph/step/type.h"
+#include "train/graph/step/witness.h"
 #include "train/tensor/device_list.h"
 
 /* A step that nobody ends belongs to a program that forgot tri_step_end: refused at this many

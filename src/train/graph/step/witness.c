@@ -3,7 +3,7 @@
  */
 #include "train/graph/step/recorder.h"
 
-void trii_step_call_witness(trii_step *step, trii_witness *witness)
+void trii_step_add_witness(trii_step *step, trii_witness *witness)
 {
     trii_recorder *r = trii_recorder_of(step);
 

@@ -9,7 +9,7 @@ struct trii_step;
 
 typedef struct trii_witness {
     /* The step has failed, so what peers still expect from it will never come. Once for each
-     * failure of a segment; never blocks. `why` must not be the error line, which it may write. */
+     * failure of a segment; never blocks. `why` is not the error line, which this may write. */
     void (*failed)(struct trii_witness *witness, const struct trii_step *step, const char *why);
     /* The step has ended, in any thread, and forgets the witness. */
     void (*ended)(struct trii_witness *witness);
@@ -17,6 +17,6 @@ typedef struct trii_witness {
 } trii_witness;
 
 /* Until the step ends; at most once for each step. */
-void trii_step_call_witness(struct trii_step *step, trii_witness *witness);
+void trii_step_add_witness(struct trii_step *step, trii_witness *witness);
 
 #endif

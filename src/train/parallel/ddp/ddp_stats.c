@@ -1,5 +1,5 @@
 /*
- * ddp_stats.c - tri_ddp_stats: what ddp_timing.c has measured since the last call.
+ * ddp_stats.c - tri_ddp_stats: what train/dist/unit_timing.c has measured since the last call.
  */
 #include "base/err.h"
 #include "train/parallel/ddp/ddp.h"
