@@ -112,6 +112,7 @@ static tri_status make_lists(trii_unit *lists, size_t n)
 /* On failure those of before are still there: a forward that was recorded may go back yet. */
 tri_status trii_unit_list(trii_unit *unit)
 {
+    static _Atomic uint32_t last_id;
     trii_unit made = {.n_params = 0}; /* of which only the lists count */
     int count = 0;
     tri_status status = count_trained(unit, &count);
@@ -140,6 +141,7 @@ tri_status trii_unit_list(trii_unit *unit)
             (trii_unit_param){.name = placed->name, .tensor = placed->tensor};
     }
     unit->has_observed = unit->rebuilt = unit->any_layout = false;
+    unit->id = ++last_id;
     return TRI_OK;
 }
 
@@ -185,13 +187,6 @@ static void free_placed(trii_unit *unit)
 }
 
 /* --- life ----------------------------------------------------------------- */
-
-void trii_unit_renew_id(trii_unit *unit)
-{
-    static _Atomic uint32_t last_id;
-
-    unit->id = ++last_id;
-}
 
 static tri_status make_one(tri_dtype dtype, const void *one, tri_tensor **one_out)
 {

@@ -164,7 +164,8 @@ typedef struct trii_unit_step {
 struct trii_unit {
     tri_group *group; /* a reference; NULL = one rank, which only counts its samples */
     int rank, size;
-    uint64_t id; /* unique in the process: part of plans' identity */
+    /* Unique in the process, and growing: part of plans' identity, and the order of units. */
+    uint64_t id;
     size_t first_bucket_bytes, bucket_cap_bytes;
     trii_placed *placed; /* all parameters, whether they are trained or not */
     int n_placed;
@@ -214,13 +215,14 @@ struct trii_unit {
 
 /* --- unit.c --------------------------------------------------------------- */
 
-/* A unit begins zeroed, with its group, ranks and sizes of buckets set by the strategy; then its
- * parameters, of which there are at most `room`, are added. One that was added under another name
- * already is not added again. */
+/* A unit begins zeroed, with its group, ranks, averager and sizes of buckets set by the strategy;
+ * its parameters, of which there are at most `room`, are added then. One that was added under
+ * another name already is not added again. */
 tri_status trii_unit_room(trii_unit *unit, size_t room) TRI_MUST_CHECK;
 void trii_unit_add(trii_unit *unit, const char *name, tri_tensor *param);
 /* The gradients of those that require one, and of those that did when it was last called, are
- * partial from now on; the lists start over. On failure those of before are still there. */
+ * partial from now on; the lists start over, and the unit has a new id: plans of before have other
+ * buckets. On failure the lists of before are still there. */
 tri_status trii_unit_list(trii_unit *unit) TRI_MUST_CHECK;
 /* The parameters point at their placements. One that is only watched may be watched by other units
  * as well, and the first of them speaks for it until somebody trains it. */
@@ -228,8 +230,6 @@ void trii_unit_place(trii_unit *unit);
 /* Whether one whose gradient is not partial requires one by now. */
 bool trii_unit_grew(const trii_unit *unit);
 bool trii_unit_have_grads(const trii_unit *unit);
-/* A number for plans: those that were made before have other buckets. */
-void trii_unit_renew_id(trii_unit *unit);
 /* For a group of several ranks: makes the buckets. Collective. */
 tri_status trii_unit_set_up(trii_unit *unit) TRI_MUST_CHECK;
 /* Frees what it has; what a pending step still points to fails there. */

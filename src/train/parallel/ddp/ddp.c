@@ -106,7 +106,6 @@ static tri_status relist(trii_ddp *ddp)
     if (status != TRI_OK)
         return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
     trii_unit_place(&ddp->unit); /* other models that watched them may be gone */
-    trii_unit_renew_id(&ddp->unit);
     return met(ddp, trii_unit_buckets_make(&ddp->unit));
 }
 
@@ -243,7 +242,6 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;
     ddp->unit.bucket_cap_bytes = ddp->options.bucket_cap_bytes;
-    trii_unit_renew_id(&ddp->unit);
     if (status == TRI_OK)
         status = trii_need(own_net, "tri_ddp", "own_net");
     if (status != TRI_OK)

@@ -60,7 +60,7 @@ static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void
 /* What a last pass must leave as it was. */
 typedef struct before {
     char *memory;  /* [kept_bytes] */
-    bool *waiting; /* [n_watched]: has a gradient, whose contents follow those of the buffers */
+    bool *waiting; /* [n_placed]: has a gradient, whose contents follow those of the buffers */
     bool stopped;
     int64_t sample_count;
 } before;
