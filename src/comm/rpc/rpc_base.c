@@ -44,7 +44,7 @@ RPC_COLD void rpc_peers_changed(tri_rpc *rpc)
 {
     rpc_changed(rpc);
     if (rpc->joiner != NULL)
-        rpc_kick(rpc, rpc->joiner);
+        rpc_kick(rpc->joiner);
 }
 
 static bool has_put_aside(const tri_rpc *rpc)
@@ -192,11 +192,10 @@ RPC_COLD void rpc_thread_ends(tri_rpc *rpc, int *count)
 
 /* --- waking --------------------------------------------------------------- */
 
-void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter)
+void rpc_kick(rpc_waiter *waiter)
 {
     int was = atomic_exchange(&waiter->kicked, 1);
 
-    (void)rpc;
     if (was == 2)
         trii_futex_wake_all(&waiter->kicked);
     else if (was == 3)
@@ -205,6 +204,14 @@ void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter)
         atomic_load(&waiter->peer->in->sleep) == RPC_BY_FUTEX &&
         atomic_exchange(&waiter->peer->in->sleep, RPC_LOOKS) == RPC_BY_FUTEX)
         trii_futex_wake_all(&waiter->peer->in->sleep);
+}
+
+RPC_COLD void rpc_kick_readers(const rpc_peer *peer)
+{
+    for (rpc_waiter *w = peer->rpc->waiters; w != NULL; w = w->next) {
+        if (w->peer == peer)
+            rpc_kick(w);
+    }
 }
 
 void rpc_rouse(rpc_waiter *waiter)

@@ -187,12 +187,15 @@ static tri_status wait_over(tri_rpc_call *call, bool (*is_over)(void *arg), int6
     return over ? TRI_OK : TRI_ERR_TIMEOUT;
 }
 
+RPC_COLD static TRII_NOINLINE tri_status read_failure(const tri_rpc_call *call)
+{
+    return TRII_FAIL(call->status, "%s", call->error != NULL ? call->error : "no memory");
+}
+
 static tri_status read_status(tri_rpc_call *call)
 {
     call->read = true;
-    if (call->status < 0)
-        return TRII_FAIL(call->status, "%s", call->error != NULL ? call->error : "no memory");
-    return call->status;
+    return call->status < 0 ? read_failure(call) : call->status;
 }
 
 static void move_reply(tri_rpc_call *call, tri_rpc_message *reply_out)

@@ -39,13 +39,11 @@ RPC_COLD static void name_call(const tri_rpc_call *call, char *text, size_t size
     while (to->maker != NULL)
         to = to->maker->to;
     peer = call->peer != NULL ? call->peer : to->peer;
-    if (peer != NULL)
-        snprintf(text, size, "%s on %s%s%s%s", call->function->name, peer->name,
-                 peer->where[0] != '\0' ? " (" : "", peer->where,
-                 peer->where[0] != '\0' ? ")" : "");
-    else
-        snprintf(text, size, "%s on %s", call->function->name,
-                 to->name != NULL ? to->name : to->owner);
+    snprintf(text, size, "%s on %s%s", call->function->name,
+             peer != NULL       ? peer->name
+             : to->name != NULL ? to->name
+                                : to->owner,
+             peer != NULL ? peer->where : "");
 }
 
 /* --- ends ----------------------------------------------------------------- */
@@ -83,7 +81,7 @@ void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...
         rpc->n_deferred--;
     call->state = RPC_CALL_OVER;
     if (--rpc->n_open == 0 && rpc->joiner != NULL && !rpc->joined)
-        rpc_kick(rpc, rpc->joiner);
+        rpc_kick(rpc->joiner);
     rpc_record_state(call, 0);
     if (status == TRI_OK && call->promise != NULL && call->reply.message.n_refs == 0) {
         status = TRI_ERR_FORMAT;
@@ -96,7 +94,7 @@ void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...
         va_end(args);
     }
     if (call->waiter != NULL)
-        rpc_kick(rpc, call->waiter);
+        rpc_kick(call->waiter);
     if (call->promise != NULL)
         rpc_promise_resolve(call->promise, call);
     if (call->done != NULL) {

@@ -46,7 +46,7 @@ void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello)
     peer->window_bytes = (size_t)hello->window_bytes;
     peer->window_calls = hello->window_calls;
     peer->ended = hello->ended;
-    snprintf(peer->where, sizeof(peer->where), "host %.60s, pid %d", hello->host, hello->pid);
+    snprintf(peer->where, sizeof(peer->where), " (host %.60s, pid %d)", hello->host, hello->pid);
     rpc_heartbeat_begin(peer);
 }
 

@@ -120,7 +120,7 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
     call->state = RPC_CALL_SENT;
     rpc_record_state(call, RPC_RECORD_SENT);
     if (call->waiter != NULL)
-        rpc_kick(call->rpc, call->waiter);
+        rpc_kick(call->waiter);
     if (rpc_send_packet(peer, &call->packet, true) != TRI_OK) {
         end_flight(call);
         rpc_call_end(call, TRI_ERR_NO_MEMORY, "%s", tri_last_error());
@@ -248,7 +248,7 @@ RPC_COLD void rpc_submit_waiting(tri_rpc_ref *ref)
             call->again = true;
             rpc_call_submit(call);
             if (call->waiter != NULL)
-                rpc_kick(call->rpc, call->waiter);
+                rpc_kick(call->waiter);
         }
         rpc_call_unuse(call);
     }

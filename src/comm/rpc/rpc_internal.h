@@ -11,7 +11,9 @@
 extern _Thread_local rpc_run *rpc_running;
 /* The process's own; NULL. */
 extern _Atomic(tri_rpc *) rpc_own;
-void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter); /* locked; it looks again */
+/* Locked: it looks again; or all do that wait for something of the peer. */
+void rpc_kick(rpc_waiter *waiter);
+void rpc_kick_readers(const rpc_peer *peer);
 /* Wakes it to look at its rings again; it stays in rpc_watch_all. */
 void rpc_rouse(rpc_waiter *waiter);
 /* NULL becomes the process's own. STATE: there is none, or a parent's. */

@@ -38,7 +38,7 @@ void rpc_peer_up(rpc_peer *peer)
 
     peer->state = RPC_PEER_UP;
     trii_unforked_hold(&peer->unforked, peer->fd);
-    snprintf(text, sizeof(text), "%s (%s) is connected by %s", peer->name, peer->where,
+    snprintf(text, sizeof(text), "%s%s is connected by %s", peer->name, peer->where,
              peer->in != NULL ? "shared memory" : "tcp");
     TRII_LOG(TRII_LOG_DEBUG, "rpc", "%s", text);
     if (!peer->mirror && peer->incarnation != rpc->incarnation)
@@ -81,7 +81,7 @@ void rpc_peer_ready(trii_watch *watch, unsigned events)
     rpc_peer_use(peer);
     if (peer->is_unix) {
         if (rpc->joiner != NULL && !trii_futex_has_wait_many())
-            rpc_kick(rpc, rpc->joiner);                       /* it has no bells to sleep on */
+            rpc_kick(rpc->joiner);                            /* it has no bells to sleep on */
         (void)rpc_ring_shares_core(peer->in, peer->out_ring); /* tells where we are */
         if (peer->state == RPC_PEER_UP && !peer->reading) {   /* what it was woken for, first */
             peer->reading = true;
@@ -91,10 +91,7 @@ void rpc_peer_ready(trii_watch *watch, unsigned events)
         rpc_take_records(peer);
         if ((events & TRII_HANGUP) != 0 && !peer->hung) {
             peer->hung = true; /* the thread that reads gives it up */
-            for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {
-                if (w->peer == peer)
-                    rpc_kick(rpc, w);
-            }
+            rpc_kick_readers(peer);
         }
         rpc_flush(peer);
     } else if ((events & TRII_WRITABLE) != 0) {

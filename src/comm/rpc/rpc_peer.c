@@ -235,7 +235,7 @@ static bool is_taken_over(rpc_peer *peer)
         return true;
     for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {
         if (w->peer == peer && !w->busy && !w->reads) {
-            rpc_kick(rpc, w);
+            rpc_kick(w);
             return true;
         }
     }

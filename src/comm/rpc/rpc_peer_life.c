@@ -132,7 +132,7 @@ void rpc_kept_drop(rpc_peer *peer, rpc_kept **at)
 void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
 {
     tri_rpc *rpc = peer->rpc;
-    char what[RPC_TEXT], text[RPC_TEXT + RPC_NAME + 128];
+    char what[RPC_TEXT];
     bool was_up = peer->state == RPC_PEER_UP;
     va_list args;
 
@@ -141,9 +141,7 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    snprintf(text, sizeof(text), "%s%s%s%s: %s", peer->name, peer->where[0] != '\0' ? " (" : "",
-             peer->where, peer->where[0] != '\0' ? ")" : "", what);
-    snprintf(peer->why, sizeof(peer->why), "%s", text);
+    snprintf(peer->why, sizeof(peer->why), "%s%s: %s", peer->name, peer->where, what);
     peer->state = RPC_PEER_LOST;
     (void)atomic_fetch_add(&rpc->n_ended, was_up ? 1u : 0u);
     left = left || peer->said_bye;
@@ -161,16 +159,13 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
     if ((!left || peer->is_introduced) && rpc->state != RPC_STATE_OFF && !peer->mirror)
         rpc->up->say_gone(peer);
     if (was_up && !peer->mirror) {
-        TRII_LOG(left ? TRII_LOG_DEBUG : TRII_LOG_INFO, "rpc", "%s", text);
+        TRII_LOG(left ? TRII_LOG_DEBUG : TRII_LOG_INFO, "rpc", "%s", peer->why);
         if (peer->incarnation != rpc->incarnation) {
             rpc->has_parted = true;
-            rpc_tell(rpc, left ? TRI_RPC_LEFT : TRI_RPC_LOST, peer->name, text);
+            rpc_tell(rpc, left ? TRI_RPC_LEFT : TRI_RPC_LOST, peer->name, peer->why);
         }
     }
-    for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {
-        if (w->peer == peer)
-            rpc_kick(rpc, w);
-    }
+    rpc_kick_readers(peer);
     rpc_peers_changed(rpc);
     rpc_peer_unuse(peer);
 }

@@ -97,7 +97,7 @@ static void hand_over(tri_rpc_request *r)
         ;
     r->next = NULL;
     *at = r;
-    rpc_kick(r->rpc, w);
+    rpc_kick(w);
 }
 
 /* What the running request of a serial object leads to runs while that waits for it: two calls that
@@ -208,8 +208,7 @@ RPC_COLD void rpc_request_fail(tri_rpc_request *r, tri_status status, const char
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    rpc_request_status(r, status, line);
-    rpc_request_retire(r);
+    rpc_request_fail_line(r, status, line);
 }
 
 /* The same with a line as it is. */

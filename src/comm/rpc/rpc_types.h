@@ -159,7 +159,7 @@ struct rpc_peer {
     tri_rpc *rpc;
     char name[RPC_NAME];
     uint64_t incarnation;
-    char where[96];   /* "host b, pid 411" */
+    char where[96];   /* " (host b, pid 411)"; "" before it was met */
     char record[640]; /* in the store; "" = not read */
     rpc_peer_state state;
     bool mirror; /* the other end of a connection with ourselves */
