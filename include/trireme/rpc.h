@@ -243,7 +243,8 @@ typedef struct tri_rpc_call_options {
     int64_t timeout_ms; /* 0 = the worker's; never more than what is left of the call that this
                            thread handles */
     bool no_wait;       /* where it would wait for a busy peer: INPROGRESS, and no call. Nor does it
-                           wait for a connection: the call goes when there is one */
+                           wait for a connection: the call goes when there is one; until then as
+                           many are kept, in calls and bytes, as the window of this worker allows */
     /* Called when the call has ended, by the thread that receives or the one that calls; under the
      * rules of TRI_RPC_INLINE. NULL = not wanted */
     void (*done)(tri_rpc_call *call, void *arg);

@@ -135,7 +135,7 @@ RPC_COLD void rpc_call_expire(tri_rpc_call *call)
                                        : "a reference that it needs is still a promise");
     else if (call->state == RPC_CALL_STARVED)
         rpc_call_end(call, TRI_ERR_TIMEOUT, "not sent within %" PRId64 " ms: %s", ms,
-                     peer != NULL && peer->state == RPC_PEER_UP
+                     peer == NULL || peer->state == RPC_PEER_UP /* ourselves, or */
                          ? "too many calls are unanswered there (window_calls, window_bytes)"
                          : "its worker is not connected");
     else if (call->ran_ns > 0)

@@ -149,6 +149,96 @@ static void a_call_that_may_not_wait_does_not_wait_for_a_connection(void **state
     end_with_stopped(&ps, rpc);
 }
 
+enum { WINDOW = 8, LARGE = 40 << 10 };
+
+/* Calls until no more are kept; how many were. */
+static int call_until_refused(tri_rpc_ref *to, const tri_rpc_function *function, size_t bytes,
+                              tri_rpc_call *calls[2 * WINDOW])
+{
+    static const char data[LARGE];
+    const tri_rpc_call_options o = {.no_wait = true};
+    const tri_rpc_message in = {.data = data, .bytes = bytes};
+    int n = 0;
+
+    while (n < 2 * WINDOW) {
+        tri_status status = tri_rpc_async(to, function, &in, &o, &calls[n]);
+
+        if (status == TRI_INPROGRESS)
+            return n;
+        CHECK_OK(status);
+        n++;
+    }
+    return n;
+}
+
+static void all_end(tri_rpc_call **calls, int n)
+{
+    for (int i = 0; i < n; i++) {
+        CHECK_OK(tri_rpc_call_wait(calls[i], 0));
+        tri_rpc_call_destroy(calls[i]);
+    }
+}
+
+static void what_is_kept_for_a_connection_has_the_bounds_of_a_window(void **state)
+{
+    const tri_rpc_options o = {.open = true, .window_calls = WINDOW, .window_bytes = 3 * LARGE};
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_call *calls[2 * WINDOW];
+        int n, most = t == 0 ? WINDOW : 2; /* with their headers */
+        tri_rpc_ref *ref;
+        tri_rpc *rpc;
+        child ps;
+
+        rpc = begin_with_stopped(&ps, &o);
+        ref = refer_to_ps(rpc);
+        n = call_until_refused(ref, &nothing, t == 0 ? 0 : LARGE, calls);
+        assert_int_equal(n, most);
+        tri_rpc_call_cancel(calls[0]); /* it takes its room until it is dropped */
+        CHECK_FAILS(tri_rpc_call_wait(calls[0], 0), TRI_ERR_ABORTED, "cancelled");
+        tri_rpc_call_destroy(calls[0]);
+        assert_int_equal(kill(ps.pid, SIGCONT), 0);
+        all_end(calls + 1, n - 1);
+        n = call_until_refused(ref, &nothing, 0, calls);
+        all_end(calls, n);
+        tri_rpc_ref_unref(ref);
+        end_with_stopped(&ps, rpc);
+    }
+}
+
+static bool knows(tri_rpc *rpc, const char *name)
+{
+    const rpc_peer *peer;
+
+    rpc_lock(rpc);
+    peer = rpc_peer_named(rpc, name);
+    rpc_unlock(rpc);
+    return peer != NULL;
+}
+
+static void what_is_kept_for_the_next_worker_has_them_too(void **state)
+{
+    const tri_rpc_options o = {
+        .open = true, .window_calls = WINDOW, .functions = all, .n_functions = 1};
+    tri_rpc_call *calls[2 * WINDOW];
+    tri_rpc_ref *ref;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, &o);
+    ref = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_leave(w.rpc[1], 0));
+    tri_rpc_destroy(w.rpc[1]);
+    while (knows(w.rpc[0], "w1"))
+        trii_thread_yield(); /* until it has seen that */
+    assert_int_equal(call_until_refused(ref, &nothing_again, 0, calls), WINDOW);
+    CHECK_OK(tri_rpc_create(w.store, "w1", 0, 0, &o, &w.rpc[1]));
+    all_end(calls, WINDOW);
+    tri_rpc_ref_unref(ref);
+    workers_end(&w);
+}
+
 /* --- no descriptors ------------------------------------------------------- */
 
 static int64_t own_cpu_ns(void)
@@ -333,6 +423,8 @@ static void the_answer_to_a_search_finds_its_worker_lost(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_second_attempt_replaces_one_that_was_given_up),
     cmocka_unit_test(a_call_that_may_not_wait_does_not_wait_for_a_connection),
+    cmocka_unit_test(what_is_kept_for_a_connection_has_the_bounds_of_a_window),
+    cmocka_unit_test(what_is_kept_for_the_next_worker_has_them_too),
     cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
     cmocka_unit_test(without_descriptors_memory_does_not_come_and_that_is_said),
     cmocka_unit_test(a_search_ends_with_the_calls_that_wait_for_it),

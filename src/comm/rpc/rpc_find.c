@@ -421,7 +421,7 @@ static int64_t last_deadline_ns(const tri_rpc_ref *ref)
     int64_t last_ns = trii_deadline_ms(STORE_MS);
     int64_t most_ns = trii_deadline_ms(ref->rpc->options.timeout_ms);
 
-    for (const tri_rpc_call *call = ref->waiting; call != NULL; call = call->next) {
+    for (const tri_rpc_call *call = ref->waiting.first; call != NULL; call = call->next) {
         if (call->state == RPC_CALL_DEFERRED && call->deadline_ns > last_ns)
             last_ns = call->deadline_ns;
     }
@@ -434,7 +434,7 @@ static bool fail_impatient(tri_rpc_ref *ref, tri_status status, const char *why)
 {
     bool left = false;
 
-    for (tri_rpc_call *call = ref->waiting; call != NULL; call = call->next) {
+    for (tri_rpc_call *call = ref->waiting.first; call != NULL; call = call->next) {
         if (call->state != RPC_CALL_DEFERRED)
             continue;
         if ((status == TRI_ERR_TIMEOUT || (call->function->flags & TRI_RPC_IDEMPOTENT) != 0) &&

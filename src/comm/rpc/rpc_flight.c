@@ -9,27 +9,47 @@
 #include "comm/rpc/rpc_internal.h"
 #include "comm/rpc/rpc_meeting.h"
 
-static rpc_peer *target_of(tri_rpc_call *call)
+static rpc_peer *target_of(const tri_rpc_call *call)
 {
-    tri_rpc_ref *to = call->to;
+    const tri_rpc_ref *to = call->to;
 
     if (to->peer != NULL)
         return to->peer;
     return rpc_peer_of(call->rpc, call->rpc->name, call->rpc->incarnation);
 }
 
-static bool has_credits(const rpc_peer *peer, size_t weight)
+/* Beside so many, which have so many bytes. */
+static inline bool has_room(const rpc_peer *peer, int calls, size_t bytes, const tri_rpc_call *call)
 {
-    return peer->used_calls < peer->window_calls &&
-           (peer->used_bytes + weight <= peer->window_bytes || peer->used_calls == 0);
+    return calls < peer->window_calls &&
+           (bytes + call->packet.weight <= peer->window_bytes || calls == 0);
 }
 
-bool rpc_would_starve(const tri_rpc_call *call)
+static bool has_credits(const rpc_peer *peer, const tri_rpc_call *call)
 {
-    const rpc_peer *peer = call->to->peer;
+    return has_room(peer, peer->used_calls, peer->used_bytes, call);
+}
 
-    return peer != NULL && peer->state == RPC_PEER_UP &&
-           (peer->starved != NULL || !has_credits(peer, call->packet.weight));
+RPC_COLD bool rpc_would_starve(const tri_rpc_call *call)
+{
+    const tri_rpc_ref *to = call->to;
+    const rpc_peer *peer = to->maker == NULL && to->status >= 0 ? target_of(call) : NULL;
+    const rpc_line *line;
+    int calls;
+    size_t bytes;
+
+    if (peer == NULL) /* a promise, or it fails */
+        return false;
+    line = to->revives ? &to->waiting : &peer->starved;
+    calls = line->n;
+    bytes = line->bytes;
+    if (peer->state == RPC_PEER_UP) {
+        if (calls > 0)
+            return true;
+        calls = peer->used_calls;
+        bytes = peer->used_bytes;
+    }
+    return !has_room(peer, calls, bytes, call);
 }
 
 /* Nothing more comes of a call that was sent where its target is made. */
@@ -80,6 +100,13 @@ RPC_COLD static void define(rpc_peer *peer, int number)
     }
 }
 
+RPC_COLD static void submit_again(tri_rpc_call *call)
+{
+    call->state = RPC_CALL_NEW;
+    call->again = true;
+    rpc_call_submit(call);
+}
+
 static void transmit(tri_rpc_call *call, rpc_peer *peer)
 {
     rpc_header h;
@@ -102,9 +129,7 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
         define(peer, h.function);
     if (peer->state == RPC_PEER_LOST) { /* over that */
         call->piped = false;
-        call->state = RPC_CALL_NEW;
-        call->again = true;
-        rpc_call_submit(call);
+        submit_again(call);
         return;
     }
     call->peer = peer;
@@ -127,37 +152,51 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
         rpc_call_unuse(call);
         return;
     }
-    if (call->promise != NULL && call->promise->waiting != NULL && call->state == RPC_CALL_SENT)
+    if (call->promise != NULL && call->promise->waiting.first != NULL &&
+        call->state == RPC_CALL_SENT)
         rpc_submit_waiting(call->promise);
 }
 
-/* After the last one of the list. */
-static void starve(rpc_peer *peer, tri_rpc_call *call)
+RPC_COLD static TRII_NOINLINE void put_in(rpc_line *line, tri_rpc_call **at, tri_rpc_call *call)
 {
-    call->state = RPC_CALL_STARVED;
-    rpc_record_state(call, RPC_RECORD_WAITS);
-    call->next = NULL;
-    call->users++;
-    *peer->starved_end = call;
-    peer->starved_end = &call->next;
-}
-
-RPC_COLD static void defer(tri_rpc_ref *promise, tri_rpc_call *call)
-{
-    tri_rpc_call **at = promise->waiting_end;
-
-    if (call->went_back) { /* it was called before those */
-        for (at = &promise->waiting; *at != NULL && (*at)->went_back;)
-            at = &(*at)->next;
-    }
-    call->state = RPC_CALL_DEFERRED;
-    call->rpc->n_deferred++;
     call->next = *at;
     call->users++;
     *at = call;
     if (call->next == NULL)
-        promise->waiting_end = &call->next;
+        line->end = &call->next;
+    line->n++;
+    line->bytes += call->packet.weight;
     rpc_record_state(call, RPC_RECORD_WAITS);
+}
+
+/* The first, with its use; NULL: there is none. */
+RPC_COLD static tri_rpc_call *take_out(rpc_line *line)
+{
+    tri_rpc_call *call = line->first;
+
+    if (call == NULL)
+        return NULL;
+    line->first = call->next;
+    if (line->first == NULL)
+        line->end = &line->first;
+    call->next = NULL;
+    line->n--;
+    line->bytes -= call->packet.weight;
+    return call;
+}
+
+RPC_COLD static void defer(tri_rpc_ref *promise, tri_rpc_call *call)
+{
+    rpc_line *line = &promise->waiting;
+    tri_rpc_call **at = line->end;
+
+    if (call->went_back) { /* it was called before those */
+        for (at = &line->first; *at != NULL && (*at)->went_back;)
+            at = &(*at)->next;
+    }
+    call->state = RPC_CALL_DEFERRED;
+    call->rpc->n_deferred++;
+    put_in(line, at, call);
 }
 
 /* The worker that makes the call's target, where it may wait for that; NULL: it waits here. Half of
@@ -169,8 +208,8 @@ static rpc_peer *pipe_of(const tri_rpc_call *call)
     rpc_peer *peer = maker->state == RPC_CALL_SENT ? maker->peer : NULL;
 
     if (peer == NULL || !maker->keeps || (call->function->flags & TRI_RPC_INLINE) != 0 ||
-        call->to->waiting != NULL || peer->state != RPC_PEER_UP || peer->leaving ||
-        peer->starved != NULL || peer->used_calls >= peer->window_calls / 2 ||
+        call->to->waiting.first != NULL || peer->state != RPC_PEER_UP || peer->leaving ||
+        peer->starved.first != NULL || peer->used_calls >= peer->window_calls / 2 ||
         peer->used_bytes + call->packet.weight > peer->window_bytes / 2)
         return NULL;
     return peer;
@@ -223,9 +262,10 @@ void rpc_call_submit(tri_rpc_call *call)
             rpc_call_end(call, TRI_ERR_PEER_LOST, "before it was sent: %s", peer->why);
     } else if (peer->leaving) {
         rpc_call_end(call, TRI_ERR_STATE, "worker %s is leaving", peer->name);
-    } else if (peer->state != RPC_PEER_UP || peer->starved != NULL ||
-               !has_credits(peer, call->packet.weight)) {
-        starve(peer, call);
+    } else if (peer->state != RPC_PEER_UP || peer->starved.first != NULL ||
+               !has_credits(peer, call)) {
+        call->state = RPC_CALL_STARVED;
+        put_in(&peer->starved, peer->starved.end, call);
         if (peer->state == RPC_PEER_KNOWN)
             rpc_connect_later(peer);
     } else {
@@ -235,18 +275,15 @@ void rpc_call_submit(tri_rpc_call *call)
 
 RPC_COLD void rpc_submit_waiting(tri_rpc_ref *ref)
 {
-    tri_rpc_call *call = ref->waiting, *next;
+    tri_rpc_call *call = ref->waiting.first, *next;
 
-    ref->waiting = NULL;
-    ref->waiting_end = &ref->waiting;
+    ref->waiting = (rpc_line){.end = &ref->waiting.first};
     for (; call != NULL; call = next) {
         next = call->next;
         call->next = NULL;
         if (call->state == RPC_CALL_DEFERRED) {
             call->rpc->n_deferred--;
-            call->state = RPC_CALL_NEW;
-            call->again = true;
-            rpc_call_submit(call);
+            submit_again(call);
             if (call->waiter != NULL)
                 rpc_kick(call->waiter);
         }
@@ -256,15 +293,11 @@ RPC_COLD void rpc_submit_waiting(tri_rpc_ref *ref)
 
 void rpc_pump(rpc_peer *peer)
 {
-    while (peer->state == RPC_PEER_UP && peer->starved != NULL &&
-           (peer->starved->state == RPC_CALL_OVER ||
-            has_credits(peer, peer->starved->packet.weight))) {
-        tri_rpc_call *call = peer->starved;
+    while (
+        peer->state == RPC_PEER_UP && peer->starved.first != NULL &&
+        (peer->starved.first->state == RPC_CALL_OVER || has_credits(peer, peer->starved.first))) {
+        tri_rpc_call *call = take_out(&peer->starved);
 
-        peer->starved = call->next;
-        if (peer->starved == NULL)
-            peer->starved_end = &peer->starved;
-        call->next = NULL;
         if (call->state == RPC_CALL_STARVED)
             transmit(call, peer);
         rpc_call_unuse(call);
@@ -287,9 +320,8 @@ RPC_COLD static void on_back(rpc_peer *peer, tri_rpc_call *call)
         rpc_send_kind(peer, RPC_FREED, rpc_call_number(call), 0, 1);
     call->keeps = false;
     if (call->state == RPC_CALL_SENT) {
-        call->state = RPC_CALL_NEW;
-        call->again = call->went_back = true;
-        rpc_call_submit(call);
+        call->went_back = true;
+        submit_again(call);
     }
     unpipe(to);
     rpc_call_unuse(call);
@@ -379,17 +411,11 @@ RPC_COLD void rpc_calls_lose(rpc_peer *peer)
     tri_rpc *rpc = peer->rpc;
     tri_rpc_call *call;
 
-    while ((call = peer->starved) != NULL) {
-        peer->starved = call->next;
-        call->next = NULL;
-        if (call->state == RPC_CALL_STARVED) {
-            call->state = RPC_CALL_NEW;
-            call->again = true;
-            rpc_call_submit(call); /* finds the next worker, or fails */
-        }
+    while ((call = take_out(&peer->starved)) != NULL) {
+        if (call->state == RPC_CALL_STARVED)
+            submit_again(call); /* finds the next worker, or fails */
         rpc_call_unuse(call);
     }
-    peer->starved_end = &peer->starved;
     for (int i = 0; i < rpc->n_calls; i++) {
         bool unsent, again, waits;
 
@@ -402,17 +428,11 @@ RPC_COLD void rpc_calls_lose(rpc_peer *peer)
                 rpc->state == RPC_STATE_ON &&
                 (unsent || (call->function->flags & TRI_RPC_IDEMPOTENT) != 0);
         end_flight(call);
-        if (again) {
-            call->state = RPC_CALL_NEW;
-            call->again = true;
-            if (waits)
-                rpc_call_submit(call);
-            else
-                rpc->up->revive(call->to, call);
-        } else {
+        if (again)
+            submit_again(call); /* the same */
+        else
             rpc_call_end(call, TRI_ERR_PEER_LOST, "%s: %s",
                          unsent ? "before it was sent" : "perhaps executed", peer->why);
-        }
         rpc_call_unuse(call);
     }
 }

@@ -28,7 +28,9 @@ static rpc_peer *add_peer(tri_rpc *rpc, const char *name, uint64_t incarnation)
     peer->closed = true;
     peer->shm.fd = -1;
     peer->out_end = &peer->out_first;
-    peer->starved_end = &peer->starved;
+    peer->window_calls = rpc->options.window_calls;
+    peer->window_bytes = rpc->options.window_bytes;
+    peer->starved.end = &peer->starved.first;
     peer->next = rpc->peers;
     rpc->peers = peer;
     return peer;

@@ -104,7 +104,7 @@ tri_rpc_ref *rpc_ref_make(tri_rpc *rpc, rpc_peer *peer, rpc_object *local, uint6
     ref->local = local;
     ref->object = object;
     ref->users = 1;
-    ref->waiting_end = &ref->waiting;
+    ref->waiting.end = &ref->waiting.first;
     snprintf(ref->owner, sizeof(ref->owner), "%s", peer != NULL ? peer->name : rpc->name);
     if (peer != NULL)
         rpc_peer_use(peer);

@@ -63,7 +63,7 @@ static tri_status run_starves(tri_rpc_request *request, void *object)
     (void)object;
     rpc_lock(rpc);
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next)
-        starves = starves || p->starved != NULL;
+        starves = starves || p->starved.first != NULL;
     rpc_unlock(rpc);
     return starves ? TRI_OK : TRI_ERR_STATE;
 }

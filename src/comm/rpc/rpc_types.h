@@ -82,6 +82,13 @@ typedef struct rpc_packet {
     TRII_ALIGNED(64) unsigned char room[320];
 } rpc_packet;
 
+/* Calls that wait, in their order; what has ended meanwhile counts until it is taken out. */
+typedef struct rpc_line {
+    tri_rpc_call *first, **end;
+    int n;
+    size_t bytes; /* of their packets' weights */
+} rpc_line;
+
 /* --- references ----------------------------------------------------------- */
 
 struct tri_rpc_ref {
@@ -91,18 +98,18 @@ struct tri_rpc_ref {
     uint64_t object;
     int users;
     char owner[RPC_NAME];
-    uint64_t holds;      /* that came with it, and go with it */
-    char *name;          /* it was found by; NULL: it was not */
-    tri_rpc_call *maker; /* a promise: of this call, used; NULL: there, or failed */
-    tri_status status;   /* of a promise that failed */
-    char *error;         /* and its line */
-    bool told;           /* somebody has seen the error */
-    bool revives;        /* a job looks for the next worker of the name */
-    int n_piped;         /* calls on their way to the maker's callee */
-    bool drains;         /* those come back, and go on together, before others do */
-    tri_rpc_ref *next;   /* of those resolved */
-    tri_rpc_call *waiting, **waiting_end; /* calls that wait for either */
-    tri_rpc_request *replies;             /* the same */
+    uint64_t holds;           /* that came with it, and go with it */
+    char *name;               /* it was found by; NULL: it was not */
+    tri_rpc_call *maker;      /* a promise: of this call, used; NULL: there, or failed */
+    tri_status status;        /* of a promise that failed */
+    char *error;              /* and its line */
+    bool told;                /* somebody has seen the error */
+    bool revives;             /* a job looks for the next worker of the name */
+    int n_piped;              /* calls on their way to the maker's callee */
+    bool drains;              /* those come back, and go on together, before others do */
+    tri_rpc_ref *next;        /* of those resolved */
+    rpc_line waiting;         /* calls that wait for either */
+    tri_rpc_request *replies; /* the same */
 };
 
 /* What a peer holds of this worker. The count may pass through 0 and below: a DROP may overtake a
@@ -203,11 +210,11 @@ struct rpc_peer {
     size_t large_got;
     bool in_large;
 
-    int window_calls, used_calls; /* of its window, by us */
+    int window_calls, used_calls; /* of its window, by us; it is ours until it has told */
     size_t window_bytes, used_bytes;
     int in_calls; /* of this worker's window, by it */
     size_t in_bytes;
-    tri_rpc_call *starved, **starved_end;
+    rpc_line starved;               /* calls that wait for either, or for the connection */
     int n_defined;                  /* of our functions it knows the numbers below */
     const tri_rpc_function **known; /* by its numbers; NULL = we do not serve it */
     char **known_names;
