@@ -178,7 +178,7 @@ void rpc_request_retire(tri_rpc_request *r)
         r->rpc->has_requests = false;
         rpc_drop_use(r->rpc); /* the thread that answers has a use of its own */
     }
-    if (r->rpc->n_requests + r->rpc->n_beyond == 0 && r->rpc->joiner_sleeps)
+    if (r->rpc->n_requests + r->rpc->n_beyond == 0 && r->rpc->joiner_yields)
         rpc_rouse(r->rpc->joiner); /* it left us its core, and may look again */
     rpc_changed(r->rpc);
     if (r->keeps)

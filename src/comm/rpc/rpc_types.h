@@ -439,6 +439,7 @@ struct tri_rpc {
     rpc_waiter *joiner; /* the thread in tri_rpc_join */
     rpc_spin joiner_spin;
     bool joiner_sleeps; /* on the bells of the peers that it watches */
+    bool joiner_yields; /* the same, to leave its core to who answers */
     int n_jobs;
     tri_rpc_request *startable, **startable_end; /* their targets are there */
     bool starts;                                 /* somebody does that, further up the stack */

@@ -574,7 +574,7 @@ static void a_joiner_looks_again_once_all_is_answered(void **state)
     tri_rpc_call *call;
     unsigned looks;
     tri_rpc *rpc;
-    pair p = {0};
+    pair p = {.on_last_core = true}; /* and those that it starts */
 
     (void)state;
     pair_begin(&p, NULL, true);
@@ -596,6 +596,28 @@ static void a_joiner_looks_again_once_all_is_answered(void **state)
     pair_end(&p);
 }
 
+/* One that had nothing to look at, and left no core to anybody, is not woken by answers. */
+static void a_joiner_that_is_in_nobodys_way_sleeps_on(void **state)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    unsigned looks = 0;
+    tri_rpc *rpc;
+    pair p = {0};
+
+    (void)state;
+    pair_begin(&p, &by_tcp, true); /* the control thread reads */
+    rpc = p.w.rpc[1];
+    for (int i = 0; i < 50; i++) {
+        check_twice(p.to, i % 2 == 0 ? &twice : &inline_twice, i);
+        while (!joiner_sleeps(rpc) && trii_now_ns() < deadline)
+            trii_thread_yield();
+        if (i == 9)
+            looks = atomic_load(&rpc->joiner_spin.waits);
+    }
+    assert_in_range(atomic_load(&rpc->joiner_spin.waits), looks, looks + 4);
+    pair_end(&p);
+}
+
 static int set_long_spin(void **state)
 {
     (void)state;
@@ -612,6 +634,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(workers_that_share_a_core_do_not_look, set_spin),
     cmocka_unit_test_setup(while_another_thread_answers_a_joiner_leaves_it_the_core, set_long_spin),
     cmocka_unit_test(a_joiner_looks_again_once_all_is_answered),
+    cmocka_unit_test(a_joiner_that_is_in_nobodys_way_sleeps_on),
     cmocka_unit_test(a_thread_in_join_sleeps_on_a_bell_and_is_woken_each_time),
     cmocka_unit_test(threads_of_handlers_read_beside_it),
     cmocka_unit_test(a_sleeping_reader_is_woken_for_large_parts_too),

@@ -88,7 +88,13 @@ static bool shares_core(const watched *all)
     return shares;
 }
 
-/* Not locked: a thread here that answers needs our core. */
+/* Locked: a thread here that answers needs our core. */
+static bool is_in_the_way(const tri_rpc *rpc, const watched *all)
+{
+    return all->one_core && rpc->n_requests + rpc->n_beyond > 0;
+}
+
+/* Not locked. */
 static bool holds_up(tri_rpc *rpc, const watched *all)
 {
     bool holds;
@@ -96,7 +102,7 @@ static bool holds_up(tri_rpc *rpc, const watched *all)
     if (!all->one_core)
         return false;
     rpc_lock(rpc);
-    holds = rpc->n_requests + rpc->n_beyond > 0;
+    holds = is_in_the_way(rpc, all);
     rpc_unlock(rpc);
     return holds;
 }
@@ -151,11 +157,12 @@ static void sleep_on_all(tri_rpc *rpc, rpc_waiter *w, watched *all, int64_t dead
         active = active || rpc_peer_is_active(p);
     }
     rpc->joiner_sleeps = true;
+    rpc->joiner_yields = is_in_the_way(rpc, all);
     rpc_unlock(rpc);
     if (!active)
         trii_futex_wait_many(words, expected, 1 + all->n, deadline_ns);
     rpc_lock(rpc);
-    rpc->joiner_sleeps = false;
+    rpc->joiner_sleeps = rpc->joiner_yields = false;
     awake = 2;
     (void)atomic_compare_exchange_strong(&w->kicked, &awake, 0);
     for (int k = 0; k < all->n; k++) {
