@@ -102,6 +102,7 @@ static void a_killed_worker_ends_every_call_to_it_at_once(void **state)
         CHECK_FAILS(tri_rpc_sync(ps, &number, NULL, NULL, NULL), TRI_ERR_PEER_LOST,
                     "before it was sent");
         assert_non_null(strstr(tri_last_error(), "its process has ended (host "));
+        assert_non_null(strstr(tri_last_error(), "; call again, or let it be TRI_RPC_IDEMPOTENT"));
         tri_rpc_ref_unref(ps);
         leave_worker(rpc);
         children_end(&c, 1);

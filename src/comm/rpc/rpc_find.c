@@ -463,8 +463,11 @@ static void revive_main(void *arg)
         deadline_ns = last_deadline_ns(ref);
         rpc_unlock(rpc);
         status = rpc_look_up(rpc, ref->name, false, deadline_ns, &found);
-        snprintf(why, sizeof(why), "%s", tri_last_error());
         rpc_lock(rpc);
+        snprintf(why, sizeof(why), "%s%s", tri_last_error(),
+                 rpc->state == RPC_STATE_ON
+                     ? "; call again, or let it be TRI_RPC_IDEMPOTENT, which waits"
+                     : "");
         if (status == TRI_OK)
             redirect(ref, found);
         again = status != TRI_OK && fail_impatient(ref, status, why);
