@@ -94,7 +94,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_remote_serve(tri_rpc *rpc, const char *nam
 /* Ends the service, of a module or a function: waits for the call that runs, and fails the others
  * with NOT_FOUND, once for each caller. Open graphs and gradients are dropped; the name is free for
  * another module or function, which is what callers find then. Errors: NOT_FOUND (nothing of this
- * name is served), STATE (called by the module or function itself, or by one that it waits for). */
+ * name is served), STATE (called by the module or function itself, or by one that it waits for; in
+ * a TRI_RPC_INLINE handler, a `done` or an event, whatever is served; this process is no worker).
+ */
 TRI_API TRI_MUST_CHECK tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name);
 
 /* An operation of your own that runs on another worker. `static const`, in the caller and the

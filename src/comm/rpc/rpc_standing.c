@@ -22,9 +22,11 @@ bool trii_rpc_is_in_join(tri_rpc *rpc, int rank, char name_out[TRI_RPC_MAX_NAME 
     return joined;
 }
 
-tri_rpc *trii_rpc_resolved(tri_rpc *rpc, const char *call)
+tri_rpc *trii_rpc_resolved(tri_rpc *rpc, const char *call, bool blocks)
 {
-    return rpc_resolve(&rpc, call) == TRI_OK ? rpc : NULL;
+    if (rpc_resolve(&rpc, call) != TRI_OK || (blocks && rpc_may_block(call) != TRI_OK))
+        return NULL;
+    return rpc;
 }
 
 bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *type, void *object,

@@ -8,9 +8,9 @@
 
 #include <trireme/rpc.h>
 
-/* The worker that NULL stands for here; NULL: there is none, or it belongs to a parent, with the
- * line of a STATE. */
-tri_rpc *trii_rpc_resolved(tri_rpc *rpc, const char *call);
+/* The worker that NULL stands for here; NULL: there is none, or it belongs to a parent, or `blocks`
+ * and this thread must not (an inline handler, a `done`, an event), with the line of a STATE. */
+tri_rpc *trii_rpc_resolved(tri_rpc *rpc, const char *call, bool blocks);
 /* Whether the worker of a rank of a closed set has said that it is in tri_rpc_join; its name. */
 bool trii_rpc_is_in_join(tri_rpc *rpc, int rank, char name_out[TRI_RPC_MAX_NAME + 1]);
 /* A named object of that type whose service is over becomes another one, references to it

@@ -499,7 +499,7 @@ static tri_status serve(const trii_served *like, const char *name,
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: max_graphs %d, versions %d", call,
                            opt->max_graphs, (int)opt->versions);
     if (status == TRI_OK) {
-        rpc = trii_rpc_resolved(like->rpc, call);
+        rpc = trii_rpc_resolved(like->rpc, call, false);
         status = rpc != NULL ? TRI_OK : TRI_ERR_STATE;
     }
     s = status == TRI_OK ? trii_alloc(1, sizeof(*s), "remote module") : NULL;
@@ -567,7 +567,7 @@ tri_status tri_remote_serve_function(tri_rpc *rpc, const tri_remote_function *fu
     return status == TRI_OK ? serve(&like, function->name, opt, "remote_serve_function") : status;
 }
 
-/* What this thread runs is a call of it, or one that it waits for; or its thread has read it. */
+/* What this thread runs is a call of it, or one that it waits for. */
 static bool waits_for_us(const trii_served *s)
 {
     const trii_remote_running *running = trii_remote_now();
@@ -588,7 +588,10 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
 
     if (status != TRI_OK)
         return status;
-    s = trii_served_named(trii_rpc_resolved(rpc, "remote_withdraw"), name);
+    rpc = trii_rpc_resolved(rpc, "remote_withdraw", true);
+    if (rpc == NULL)
+        return TRI_ERR_STATE;
+    s = trii_served_named(rpc, name);
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "remote_withdraw: nothing is served as %s", name);
     if (waits_for_us(s)) {
