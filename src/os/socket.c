@@ -216,13 +216,8 @@ tri_status trii_socket_accept(int listen_fd, int *fd_out)
     case EINTR:
     case ECONNABORTED: /* gone again before we came */
         return TRI_INPROGRESS;
-    case EMFILE:
-        return TRII_FAIL(TRI_ERR_IO,
-                         "accept: all %d descriptors of this process are in use: raise "
-                         "the limit (ulimit -n)",
-                         trii_descriptor_limit());
     default:
-        return TRII_FAIL(TRI_ERR_IO, "accept: %s", strerror(errno));
+        return TRII_FAIL(TRI_ERR_IO, "accept: %s%s", strerror(errno), trii_descriptors_hint(errno));
     }
 }
 

@@ -218,15 +218,6 @@ static void add_pending(tri_rpc *rpc, int fd, bool is_unix)
     rpc_arm(rpc, trii_deadline_ms(HELLO_MS));
 }
 
-/* The loop would tell for ever of one that waits at the port: the timer looks there again. */
-static void pause_accepting(tri_rpc *rpc, trii_watch *watch)
-{
-    TRII_LOG(TRII_LOG_WARN, "rpc", "%s", tri_last_error());
-    trii_loop_change(watch, 0);
-    rpc->accepts_ns = trii_deadline_ms(ACCEPT_PAUSE_MS);
-    rpc_arm(rpc, rpc->accepts_ns);
-}
-
 static int64_t go_on_accepting(tri_rpc *rpc, int64_t now_ns)
 {
     if (rpc->accepts_ns != 0 && now_ns >= rpc->accepts_ns) {
@@ -237,30 +228,42 @@ static int64_t go_on_accepting(tri_rpc *rpc, int64_t now_ns)
     return rpc->accepts_ns != 0 ? rpc->accepts_ns : TRII_NO_DEADLINE;
 }
 
-static void unix_ready(trii_watch *watch, unsigned events)
+/* The loop would tell for ever of one that waits at the port and cannot be let in: the timer looks
+ * there again. It warns once, until nobody waits. */
+static void accept_all(tri_rpc *rpc, trii_watch *watch)
 {
-    tri_rpc *rpc = TRII_CONTAINER(watch, tri_rpc, unix_watch);
+    bool is_unix = watch == &rpc->unix_watch, is_said;
     tri_status status;
     int fd;
 
+    do {
+        status = is_unix ? trii_unix_accept(rpc->unix_fd, trii_now_ns(), &fd)
+                         : trii_socket_accept(rpc->tcp_fd, &fd);
+        if (status == TRI_OK)
+            add_pending(rpc, fd, is_unix);
+    } while (status == TRI_OK);
+    if (status != TRI_ERR_IO) {
+        rpc->accept_why[0] = '\0';
+        return;
+    }
+    is_said = strcmp(rpc->accept_why, tri_last_error()) == 0;
+    snprintf(rpc->accept_why, sizeof(rpc->accept_why), "%s", tri_last_error());
+    TRII_LOG(is_said ? TRII_LOG_DEBUG : TRII_LOG_WARN, "rpc", "%s", rpc->accept_why);
+    trii_loop_change(watch, 0);
+    rpc->accepts_ns = trii_deadline_ms(ACCEPT_PAUSE_MS);
+    rpc_arm(rpc, rpc->accepts_ns);
+}
+
+static void unix_ready(trii_watch *watch, unsigned events)
+{
     (void)events;
-    while ((status = trii_unix_accept(rpc->unix_fd, trii_now_ns(), &fd)) == TRI_OK)
-        add_pending(rpc, fd, true);
-    if (status == TRI_ERR_IO)
-        pause_accepting(rpc, watch);
+    accept_all(TRII_CONTAINER(watch, tri_rpc, unix_watch), watch);
 }
 
 static void tcp_ready(trii_watch *watch, unsigned events)
 {
-    tri_rpc *rpc = TRII_CONTAINER(watch, tri_rpc, tcp_watch);
-    tri_status status;
-    int fd;
-
     (void)events;
-    while ((status = trii_socket_accept(rpc->tcp_fd, &fd)) == TRI_OK)
-        add_pending(rpc, fd, false);
-    if (status == TRI_ERR_IO)
-        pause_accepting(rpc, watch);
+    accept_all(TRII_CONTAINER(watch, tri_rpc, tcp_watch), watch);
 }
 
 static void timer_fired(trii_timer *timer);

@@ -408,9 +408,10 @@ struct tri_rpc {
     trii_watch unix_watch, tcp_watch, kick_watch;
     int unix_fd, tcp_fd, tcp_port, kick_fd;
     trii_timer timer;
-    int64_t silence_ns;       /* of a host that is lost; 0 = never */
-    _Atomic int64_t timer_ns; /* when it fires */
-    int64_t accepts_ns;       /* no descriptors: when it accepts connections again; 0 = it does */
+    int64_t silence_ns;        /* of a host that is lost; 0 = never */
+    _Atomic int64_t timer_ns;  /* when it fires */
+    int64_t accepts_ns;        /* no descriptors: when it accepts connections again; 0 = it does */
+    char accept_why[RPC_TEXT]; /* why it did not; "" = it does */
     struct rpc_pending *pending;
     int n_pending;
 
