@@ -307,6 +307,53 @@ static void without_descriptors_nobody_is_asked_without_end(void **state)
     close(stderr_fd);
 }
 
+static int n_rings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int n = 0;
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        n += strstr(line, "trireme-rpc-rings") != NULL;
+    fclose(maps);
+    return n;
+}
+
+/* The peer may be connected later. */
+static void a_connection_that_cannot_be_watched_is_given_back_whole(void **state)
+{
+    workers w;
+    int before;
+
+    (void)state;
+    workers_begin(&w, 1, &(tri_rpc_options){.open = true});
+    before = n_rings();
+    for (int i = 0; i < 2; i++) {
+        trii_shmem shm;
+        rpc_peer *peer;
+        int fds[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+        CHECK_OK(trii_shmem_create("trireme-rpc-rings", 2 * sizeof(rpc_ring), &shm));
+        rpc_lock(w.rpc[0]);
+        peer = rpc_peer_of(w.rpc[0], "other", 411);
+        assert_non_null(peer);
+        if (i == 0)
+            rpc_peer_use(peer); /* it stays */
+        rpc_peer_take(peer, fds[0], true, &shm, true);
+        rpc_peer_give_back(peer);
+        assert_int_equal(peer->users, 1);
+        assert_true(peer->closed && peer->in == NULL && peer->out_ring == NULL);
+        if (i == 1)
+            rpc_peer_unuse(peer);
+        rpc_unlock(w.rpc[0]);
+        trii_socket_close(fds[1]);
+    }
+    assert_int_equal(n_rings(), before);
+    workers_end(&w);
+}
+
 static bool was_lost_over(tri_rpc *rpc, const char *why)
 {
     bool any = false;
@@ -437,6 +484,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_kept_for_a_connection_has_the_bounds_of_a_window),
     cmocka_unit_test(what_is_kept_for_the_next_worker_has_them_too),
     cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
+    cmocka_unit_test(a_connection_that_cannot_be_watched_is_given_back_whole),
     cmocka_unit_test(without_descriptors_memory_does_not_come_and_that_is_said),
     cmocka_unit_test(a_search_ends_with_the_calls_that_wait_for_it),
     cmocka_unit_test(the_answer_to_a_search_finds_its_worker_lost),

@@ -23,8 +23,12 @@ void rpc_peer_take(rpc_peer *peer, int fd, bool is_unix, const trii_shmem *shm, 
     rpc_peer_use(peer); /* until it is closed */
 }
 
+/* Nobody else has closed it, even if the peer was lost meanwhile: only the loop would, and does not
+ * know it. No credits are used: a call takes them when it is sent, to a peer that is up. */
 void rpc_peer_give_back(rpc_peer *peer)
 {
+    trii_shmem_release(&peer->shm);
+    peer->in = peer->out_ring = NULL;
     trii_socket_close(peer->fd);
     peer->fd = -1;
     peer->closed = true;
