@@ -12,8 +12,8 @@
  * evaluates with the running statistics of its own samples, unless tri_ddp_sync_buffers has given
  * all ranks those of rank 0.
  *
- * Whose gradients are averaged is decided by the parameters, not by the forward: a backward through
- * a forward of the network inside (tri_module_unwrapped) averages, too, without that broadcast.
+ * Gradients of its parameters are averaged whatever the forward was: a backward through a forward
+ * of the network inside (tri_module_unwrapped) averages, too, without that broadcast.
  *
  * A parameter that is unfrozen later (tri_requires_grad, on all ranks) is averaged from the next
  * synchronised forward on. Models may share what is frozen; once it is unfrozen it belongs to the
