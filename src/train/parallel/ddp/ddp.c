@@ -277,16 +277,17 @@ static void ddp_destroy(tri_module *self)
 static tri_status open_pass(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
+    tri_status status;
 
     if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
         return run_before(ddp); /* which fails: nothing that is recorded now will run */
-    return step != NULL ? trii_unit_open_pass(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
+    status = step != NULL ? trii_unit_open_pass(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
+    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->unit.group, status);
 }
 
 /* What comes before the network's own forward in training. */
 static tri_status before_forward(trii_ddp *ddp)
 {
-    trii_step *step;
     tri_status status;
 
     if (ddp->unit.no_sync > 0)
@@ -299,12 +300,10 @@ static tri_status before_forward(trii_ddp *ddp)
         if (status == TRI_OK)
             status = met(ddp, trii_unit_buckets_rebuild(&ddp->unit));
     }
-    if (status == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync) {
-        step = trii_step_current();
-        status = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
-    }
     if (status == TRI_OK)
         status = open_pass(ddp);
+    if (status == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync)
+        status = trii_ddp_buffers_record(ddp, trii_step_current());
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* ddp_poor_test.c - a rank that has no memory while the ranks of a model meet: its peers hear of it
- * at once, wherever it was. */
+/* ddp_poor_test.c - a rank that has no memory while the ranks of a model meet, or in a pass: its
+ * peers hear of it at once, wherever it was. */
 #include <trireme/trireme.h>
 
 #include "base/alloc.h"
@@ -8,13 +8,21 @@
 
 enum { MOST = 2000, WATCHDOG_S = 50, WIDTH = 3 };
 
-typedef enum place { MADE, REGROUPED, UNFROZEN, VERIFIED, SENT } place;
+typedef enum place { MADE, TRAINED, REGROUPED, UNFROZEN, VERIFIED, SENT } place;
 
 /* Turns it on for rank 1 at the place that is tested. */
 static void fail_at(const rank_env *env, place now, int n)
 {
     if (*(const place *)env->arg == now && env->rank == 1)
         trii_alloc_fail_at(n);
+}
+
+static tri_status pass(tri_module *model)
+{
+    tri_tensor *x = tri_ones(TRI_SHAPE(2, WIDTH), TRI_DTYPE_F32);
+
+    tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+    return tri_step_end_status();
 }
 
 static tri_status step(tri_module *model)
@@ -54,8 +62,11 @@ static tri_status train(rank_env *env, tri_group *group, int n)
     model = tri_ddp(net, &(tri_ddp_options){.group = group});
     trii_alloc_fail_at(0);
     status = tri_module_status(model);
-    if (status == TRI_OK)
-        status = step(model);
+    if (status == TRI_OK) {
+        fail_at(env, TRAINED, n);
+        status = pass(model);
+        trii_alloc_fail_at(0);
+    }
     if (status == TRI_OK) {
         fail_at(env, REGROUPED, n);
         status = step(model);
@@ -129,6 +140,12 @@ static void all_hear_of_a_rank_without_memory_when_a_model_is_made(void **state)
     torture(MADE);
 }
 
+static void all_hear_of_one_in_its_first_pass(void **state)
+{
+    (void)state;
+    torture(TRAINED);
+}
+
 static void all_hear_of_one_when_gradients_are_regrouped(void **state)
 {
     (void)state;
@@ -155,6 +172,7 @@ static void all_hear_of_one_when_a_module_is_sent(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_when_a_model_is_made),
+    cmocka_unit_test(all_hear_of_one_in_its_first_pass),
     cmocka_unit_test(all_hear_of_one_when_gradients_are_regrouped),
     cmocka_unit_test(all_hear_of_one_when_a_parameter_was_unfrozen),
     cmocka_unit_test(all_hear_of_one_when_replicas_are_compared),
