@@ -253,6 +253,9 @@ static tri_status backward_in(trii_step *step, const trii_roots *roots,
     if (opt->count != NULL && (*opt->count < 0 || *opt->count > MAX_COUNT))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "count %lld: 0 to 2^40 samples",
                          (long long)*opt->count);
+    if (TRII_UNLIKELY(step->failed != TRI_OK)) /* this would not run, and must not be counted */
+        return TRII_FAIL(step->failed, "%s",
+                         r->failures.line != NULL ? r->failures.line : "out of memory");
     status = trii_backward_check(r);
     if (status == TRI_OK)
         status = open_backward(&b, step, roots, opt);

@@ -46,8 +46,20 @@ static tri_status publish_unused(trii_unit *unit)
     return status;
 }
 
-static bool has_promised(trii_unit *unit)
+/* What a step of another context promises comes when that runs. */
+static bool is_promised_elsewhere(const trii_unit *unit, const trii_step *step)
 {
+    const trii_unit_coll *last =
+        unit->buckets != NULL ? unit->buckets[unit->averager.n_buckets - 1].recorded : NULL;
+
+    return last != NULL && last->state != TRII_UNIT_COLL_FREE &&
+           last->generation != step->generation;
+}
+
+static bool has_promised(trii_unit *unit, const trii_step *step)
+{
+    if (TRII_UNLIKELY(unit->promises) && is_promised_elsewhere(unit, step))
+        return false;
     for (int i = 0; i < unit->n_params && unit->promises; i++)
         if (trii_grad_promised(unit->params[i].tensor))
             return true;
@@ -59,7 +71,7 @@ tri_status trii_unit_settle(trii_unit *unit, trii_step *step)
 {
     tri_status status = trii_step_run_and_keep(step);
 
-    return status == TRI_OK && unit->promises ? publish_unused(unit) : status;
+    return status == TRI_OK && has_promised(unit, step) ? publish_unused(unit) : status;
 }
 
 /* Buckets of an earlier backward are still to be filled in this step, and gradients that are
@@ -81,7 +93,8 @@ static bool meets_buckets(const trii_unit *unit, const trii_step *step)
 
 tri_status trii_unit_begin(trii_unit *unit, trii_step *step)
 {
-    return has_promised(unit) || meets_buckets(unit, step) ? trii_unit_settle(unit, step) : TRI_OK;
+    return has_promised(unit, step) || meets_buckets(unit, step) ? trii_unit_settle(unit, step)
+                                                                 : TRI_OK;
 }
 
 static TRII_NOINLINE void warn_of_drift(void)
@@ -108,7 +121,7 @@ tri_status trii_unit_before_update(const tri_tensor *param, trii_unit **last_io,
     *last_io = unit;
     if (TRII_UNLIKELY(unit->no_sync > 0 && unit->size > 1))
         warn_of_drift();
-    if (!has_promised(unit))
+    if (!has_promised(unit, step))
         return TRI_OK;
     status = trii_step_run(step);
     return status == TRI_OK ? publish_unused(unit) : status;

@@ -340,6 +340,89 @@ static void a_pass_while_another_contexts_pends_is_refused(void **state)
     }
 }
 
+/* A step fails while it is recorded; the program notices when it ends. */
+static tri_status backward_in_a_failed_step(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *loss;
+
+    TRY(tri_module_status(model));
+    tri_ddp_no_sync_begin(model);
+    tri_backward(tri_mean(tri_square(tri_forward(model, x)), NULL, 0, false));
+    TRY(tri_step_end_status());
+    loss = tri_mean(tri_square(tri_forward(model, x)), NULL, 0, false);
+    tri_no_grad_end();
+    tri_backward(loss);
+    if (tri_step_end_status() != TRI_ERR_STATE ||
+        strcmp(tri_last_error(), "tri_no_grad_end without tri_no_grad_begin") != 0)
+        return TRI_ERR_INTERNAL;
+    tri_ddp_no_sync_end(model);
+    tri_backward(tri_mean(tri_square(tri_forward(model, x)), NULL, 0, false));
+    TRY(tri_step_end_status());
+    r->n_weights = (int)tri_ddp_sample_count(model);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    return TRI_OK;
+}
+
+static void a_backward_after_its_step_has_failed_does_not_count(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int size = 1; size < 3; size++) {
+        run_ranks(ranks, size, backward_in_a_failed_step, NULL);
+        check_ranks(ranks, size);
+        for (int i = 0; i < size; i++)
+            assert_int_equal(ranks[i].n_weights, size * (4 + 4));
+    }
+}
+
+/* Rank 1 uses the first layer only: whether the others have gradients it learns when the pass runs,
+ * and what an optimizer does before that in another context is not for them. */
+static tri_status update_elsewhere(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_module *first = tri_module_submodule(model, "0");
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *x = rows_of(x_data, IN, 0, 4);
+    tri_context *context = NULL;
+
+    TRY(tri_module_status(model));
+    TRY(tri_context_create(&context));
+    for (int step = 0; step < 3; step++) {
+        tri_tensor *out = tri_forward(model, x);
+
+        out = r->index == 1 ? tri_forward(first, x) : out;
+        tri_backward(tri_mean(tri_square(out), NULL, 0, false));
+        if (step > 0) {
+            TRY(tri_context_enter(context));
+            TRY(tri_optimizer_step(opt));
+            TRY(tri_step_end_status());
+            TRY(tri_context_leave());
+        }
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(tri_ddp_verify(model, true));
+    tri_context_destroy(context);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    return TRI_OK;
+}
+
+static void an_update_elsewhere_takes_nothing_of_a_pass_that_pends(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, update_elsewhere, NULL);
+    check_ranks(ranks, 2);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_computed_before_a_forward_is_there_after_it),
     cmocka_unit_test(a_failure_before_a_synchronised_forward_is_told_to_peers),
@@ -348,6 +431,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_pending_step_outlives_its_model_and_peers_hear_of_it),
     cmocka_unit_test(contexts_take_turns),
     cmocka_unit_test(a_pass_while_another_contexts_pends_is_refused),
+    cmocka_unit_test(a_backward_after_its_step_has_failed_does_not_count),
+    cmocka_unit_test(an_update_elsewhere_takes_nothing_of_a_pass_that_pends),
 };
 
 TEST_MAIN(tests)
