@@ -19,6 +19,7 @@ static void step_failed(trii_witness *witness, const trii_step *step, const char
 
     if (unit == NULL)
         return;
+    unit->seeded = false; /* its header will not be there */
     if (s->first_node == step->first_pending) {
         vote_stop = unit->tally.vote_stop;
         unit->tally = s->before;
