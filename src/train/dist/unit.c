@@ -150,7 +150,8 @@ void trii_unit_place(trii_unit *unit)
     for (int i = 0; i < unit->n_placed; i++) {
         const trii_placed *placed = &unit->placed[i];
 
-        if (placed->gradient == TRII_PLACEMENT_PARTIAL || placed->tensor->placed == NULL)
+        if (placed->tensor->placed != placed &&
+            (placed->gradient == TRII_PLACEMENT_PARTIAL || placed->tensor->placed == NULL))
             placed->tensor->placed = placed;
     }
 }

@@ -105,7 +105,6 @@ static tri_status relist(trii_ddp *ddp)
         status = trii_unit_list(&ddp->unit);
     if (status != TRI_OK)
         return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
-    trii_unit_place(&ddp->unit); /* other models that watched them may be gone */
     return met(ddp, trii_unit_buckets_make(&ddp->unit));
 }
 
@@ -300,6 +299,7 @@ static tri_status before_forward(trii_ddp *ddp)
         if (status == TRI_OK)
             status = met(ddp, trii_unit_buckets_rebuild(&ddp->unit));
     }
+    trii_unit_place(&ddp->unit); /* a model that watched some of them may be gone */
     if (status == TRI_OK)
         status = open_pass(ddp);
     if (status == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync)

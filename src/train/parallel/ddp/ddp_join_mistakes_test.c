@@ -3,6 +3,8 @@
  * that is a mistake: all ranks hear of it in the same step.
  */
 /* ctest: also=TRI_CHECK=order */
+#include <trireme/sync_batch_norm.h>
+
 #include "testing/ddp_join.h"
 
 static tri_status refuse(void *arg)
@@ -221,10 +223,87 @@ static void a_loss_that_is_not_the_models_is_refused(void **state)
     }
 }
 
+/* --- after a backward that failed when its weight was recorded ------------ */
+
+typedef struct joint {
+    tri_module *model;
+    tri_tensor *other;
+} joint;
+
+static tri_tensor *joint_loss(void *arg)
+{
+    const joint *j = arg;
+    tri_tensor *out = tri_forward(j->model, rows_of(x_data, IN, 0, 0));
+
+    return tri_add(tri_sum(tri_square(out), NULL, 0, false), tri_sum(j->other, NULL, 0, false));
+}
+
+static tri_status nothing(void *arg)
+{
+    (void)arg;
+    return TRI_OK;
+}
+
+static tri_module *build_synchronised(tri_group *group)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&drawing);
+    tri_manual_seed(1);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    net = tri_nn_sequential(
+        tri_nn_linear(IN, OUT, NULL),
+        tri_nn_sync_batch_norm(OUT, &(tri_nn_sync_batch_norm_options){.group = group}));
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&drawing);
+    return net;
+}
+
+/* The second backward through what has run is refused, but the first part of it is recorded. */
+static tri_status fail_and_join(rank *r)
+{
+    tri_module *model =
+        tri_ddp(build_synchronised(r->group), &(tri_ddp_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 4 * r->index, 4), *loss;
+    joint j = {model, tri_tensor_create((int64_t[]){2}, 1, TRI_DTYPE_F64)};
+    tri_status status;
+
+    TRY(tri_module_status(model));
+    tri_requires_grad(j.other, true);
+    tri_ddp_no_sync_begin(model);
+    loss = tri_mean(tri_square(tri_forward(model, x)), NULL, 0, false);
+    tri_backward(loss);
+    TRY(tri_run());
+    tri_backward(loss);
+    if (tri_step_end_status() != TRI_ERR_STATE)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a second backward: %s", tri_last_error());
+    tri_ddp_no_sync_end(model);
+    status = tri_ddp_join(model, joint_loss, nothing, &j, NULL);
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_module_destroy(model);
+    tri_tensor_unref(j.other);
+    tri_tensor_unref(x);
+    return status;
+}
+
+static void a_weight_that_was_recorded_in_vain_is_forgotten(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, fail_and_join, NULL);
+    for (int i = 0; i < 2; i++)
+        if (ranks[i].status != TRI_ERR_UNSUPPORTED && ranks[i].status != TRI_ERR_INVALID_ARG)
+            fail_msg("rank %d: %d, %s", i, ranks[i].status, ranks[i].line);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_mistake_in_the_join_is_told_to_peers),
     cmocka_unit_test(all_fail_when_some_run_out),
     cmocka_unit_test(a_loss_that_is_not_the_models_is_refused),
+    cmocka_unit_test(a_weight_that_was_recorded_in_vain_is_forgotten),
 };
 
 TEST_MAIN(tests)

@@ -309,6 +309,46 @@ static void a_frozen_tensor_of_two_models_may_be_trained_with_one(void **state)
     }
 }
 
+/* The model that spoke for the frozen tensor is gone: the other one refuses in its place. */
+static tri_status unfreeze_too_late(rank *r)
+{
+    const tri_ddp_options options = {.group = r->group};
+    tri_module *net = mlp(1), *models[2];
+    tri_tensor *shared = tri_module_find(net, "2.weight"), *loss;
+    tri_tensor *x = rows_of(x_data, IN, 0, 7), *y = rows_of(y_data, OUT, 0, 7);
+    tri_status status;
+
+    tri_requires_grad(shared, false);
+    models[0] = tri_ddp(net, &options);
+    models[1] = tri_ddp(second_model(shared), &options);
+    TRY(tri_module_status(models[0]));
+    TRY(tri_module_status(models[1]));
+    tri_module_destroy(models[0]);
+    loss = tri_mse_loss(tri_forward(models[1], x), y, NULL);
+    tri_requires_grad(shared, true);
+    loss = tri_add(loss, tri_sum(shared, NULL, 0, false));
+    tri_backward(loss);
+    status = tri_step_end_status();
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(models[1]);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return status;
+}
+
+static void what_another_model_watched_is_refused_as_well(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, unfreeze_too_late, NULL);
+    for (int i = 0; i < 2; i++)
+        if (ranks[i].status == TRI_OK ||
+            strstr(ranks[i].line, "requires a gradient only since this forward began") == NULL)
+            fail_msg("rank %d: %d, %s", i, ranks[i].status, ranks[i].line);
+}
+
 static tri_status move_before_and_after(rank *r)
 {
     tri_module *net = mlp(1), *model;
@@ -344,6 +384,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_pends_when_buckets_are_made_anew_is_kept),
     cmocka_unit_test(unfreezing_on_one_rank_or_too_late_is_an_error),
     cmocka_unit_test(a_frozen_tensor_of_two_models_may_be_trained_with_one),
+    cmocka_unit_test(what_another_model_watched_is_refused_as_well),
 };
 
 TEST_MAIN(tests)
