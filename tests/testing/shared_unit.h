@@ -64,26 +64,23 @@ static inline void free_unit(const unit *u)
     tri_tensor_unref(u->shard);
 }
 
-/* The quarters of a value have these elements; a half has the first two. */
-static inline void expect(tri_tensor *t, int n, float q0, float q1, float q2, float q3)
+/* The n parts of a value, all of one size, have these elements. */
+static inline void expect(tri_tensor *t, const float *want, size_t n)
 {
-    const float want[4] = {q0, q1, q2, q3};
     size_t size = (size_t)tri_tensor_numel(t);
     float *data = malloc(size * sizeof(*data));
 
     assert_non_null(data);
     CHECK_OK(tri_tensor_copy_out(t, data, size * sizeof(*data)));
     for (size_t i = 0; i < size; i++) {
-        if (data[i] != want[i * (size_t)n / size])
-            fail_msg("element %zu is %g, not %g", i, (double)data[i],
-                     (double)want[i * (size_t)n / size]);
+        if (data[i] != want[i * n / size])
+            fail_msg("element %zu is %g, not %g", i, (double)data[i], (double)want[i * n / size]);
     }
     free(data);
 }
 
 #define EXPECT(t, ...)                                                                             \
-    expect(t, (int)(sizeof((float[]){__VA_ARGS__}) / sizeof(float)), WANT(__VA_ARGS__, 0, 0, 0))
-#define WANT(q0, q1, q2, q3, ...) q0, q1, q2, q3
+    expect(t, (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
 
 static inline void leave_in(tri_tensor *value, tri_tensor *tensor)
 {
