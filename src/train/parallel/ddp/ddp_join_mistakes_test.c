@@ -227,13 +227,13 @@ static void a_loss_that_is_not_the_models_is_refused(void **state)
 
 typedef struct joint {
     tri_module *model;
-    tri_tensor *other;
+    tri_tensor *other, *none; /* of no row */
 } joint;
 
 static tri_tensor *joint_loss(void *arg)
 {
     const joint *j = arg;
-    tri_tensor *out = tri_forward(j->model, rows_of(x_data, IN, 0, 0));
+    tri_tensor *out = tri_forward(j->model, j->none);
 
     return tri_add(tri_sum(tri_square(out), NULL, 0, false), tri_sum(j->other, NULL, 0, false));
 }
@@ -265,7 +265,8 @@ static tri_status fail_and_join(rank *r)
     tri_module *model =
         tri_ddp(build_synchronised(r->group), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 4 * r->index, 4), *loss;
-    joint j = {model, tri_tensor_create((int64_t[]){2}, 1, TRI_DTYPE_F64)};
+    joint j = {model, tri_tensor_create((int64_t[]){2}, 1, TRI_DTYPE_F64),
+               rows_of(x_data, IN, 0, 0)};
     tri_status status;
 
     TRY(tri_module_status(model));
@@ -283,6 +284,7 @@ static tri_status fail_and_join(rank *r)
     tri_step_end();
     tri_module_destroy(model);
     tri_tensor_unref(j.other);
+    tri_tensor_unref(j.none);
     tri_tensor_unref(x);
     return status;
 }
