@@ -230,6 +230,86 @@ static void a_backward_pass_begins_at_a_token_there(void **state)
     run_threads(2, &engines[0], token_rank, NULL);
 }
 
+/* Two results of one size, one after the other: the second must not arrive where the copy of the
+ * first to the device is still to come from. */
+static const char *in_turn_rank(rank_env *env)
+{
+    trii_step *step = trii_step_current();
+    float data[64], all[2 * 64];
+    tri_tensor *x, *y[2];
+    tri_group *group = NULL;
+
+    for (int i = 0; i < 64; i++)
+        data[i] = (float)(i + 1 + 100 * env->rank);
+    RANK_TRY(env, group_of(env, &group));
+    x = tri_tensor_from(TRI_SHAPE(1, 64), TRI_DTYPE_F32, data);
+    RANK_TRY(env, trii_tensor_send(x, TRI_CUDA(env->rank % 2)));
+    for (int k = 0; k < 2; k++) {
+        trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
+
+        RANK_TRY(env, trii_resolve(step, tri_mul_scalar(x, k + 1), &in));
+        RANK_TRY(env, trii_record_all_gather(step, group, in, &out));
+        y[k] = tri_keep(trii_handle_recorded(step, out));
+    }
+    RANK_TRY(env, tri_run());
+    for (int k = 0; k < 2; k++) {
+        RANK_TRY(env, tri_tensor_copy_out(y[k], all, sizeof(all)));
+        for (int i = 0; i < 2 * 64; i++)
+            if (all[i] != (float)((k + 1) * (i % 64 + 1 + 100 * (i / 64))))
+                return RANK_FAIL(env, "result %d, element %d: %g", k, i, (double)all[i]);
+    }
+    RANK_TRY(env, tri_step_end_status());
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void results_that_follow_each_other_are_kept_apart(void **state)
+{
+    (void)state;
+    guarded_register();
+    run_threads(2, &engines[0], in_turn_rank, NULL);
+}
+
+/* Nothing on rank 1 says where its step begins but what it receives. */
+static const char *receiving_rank(rank_env *env)
+{
+    const trii_type type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .device = TRI_CUDA(0)};
+    trii_step *step = trii_step_current();
+    trii_vid id = TRII_NO_VALUE;
+    tri_group *group = NULL;
+    float seen[2] = {0};
+
+    RANK_TRY(env, group_of(env, &group));
+    if (env->rank == 0) {
+        tri_tensor *x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (float[]){3, 4});
+
+        RANK_TRY(env, trii_resolve(step, x, &id));
+        RANK_TRY(env, trii_record_send(step, group, id, 1, 3, &id));
+        RANK_TRY(env, tri_run());
+        tri_tensor_unref(x);
+    } else {
+        tri_tensor *y;
+
+        RANK_TRY(env, trii_record_recv(step, group, &type, false, 0, 3, TRII_NO_VALUE, &id));
+        y = tri_keep(tri_square(trii_handle_recorded(step, id)));
+        RANK_TRY(env, tri_run());
+        RANK_TRY(env, tri_tensor_copy_out(y, seen, sizeof(seen)));
+        if (seen[0] != 9 || seen[1] != 16)
+            return RANK_FAIL(env, "%g, %g", (double)seen[0], (double)seen[1]);
+    }
+    RANK_TRY(env, tri_step_end_status());
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_rank_may_only_receive_there(void **state)
+{
+    (void)state;
+    guarded_register();
+    run_threads(2, &engines[0], receiving_rank, NULL);
+}
+
 /* --- DDP ------------------------------------------------------------------ */
 
 #define SIDE 6
@@ -560,6 +640,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(large_operands_too),
     cmocka_unit_test(without_a_plan_too),
     cmocka_unit_test(a_backward_pass_begins_at_a_token_there),
+    cmocka_unit_test(results_that_follow_each_other_are_kept_apart),
+    cmocka_unit_test(a_rank_may_only_receive_there),
     cmocka_unit_test(ddp_trains_there_with_the_bits_of_the_cpu),
     cmocka_unit_test(ddp_trains_there_beside_a_rank_on_the_host_with_the_same_bits),
     cmocka_unit_test(ddp_trains_there_over_sockets_with_the_same_bits),

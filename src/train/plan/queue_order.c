@@ -20,6 +20,7 @@
 #include "base/err.h"
 #include "train/plan/schedule.h"
 #include "train/tensor/device_list.h"
+#include "train/tensor/device_memory.h"
 
 /* What a queue takes next, as long as nothing that matters for it has changed. */
 typedef struct queue_choice {
@@ -73,12 +74,32 @@ static int32_t queue_of(trii_plan *plan, tri_device device)
     return plan->n_queues++;
 }
 
+/* The first queue is of the thread that runs the plan, which communicates, by memory of the host:
+ * where something communicates it is of a device on the host. */
+static bool begins_on_host(const trii_ir *ir)
+{
+    bool communicates = false, first = true, elsewhere = false;
+
+    for (int32_t g = 0; g < ir->n_groups; g++) {
+        const trii_group *group = ir->groups[g];
+
+        communicates = communicates || group->kind == TRII_GROUP_HOST;
+        if (first && group->kind != TRII_GROUP_HOST) {
+            elsewhere = !trii_is_host(device_of(ir, group));
+            first = false;
+        }
+    }
+    return communicates && elsewhere;
+}
+
 tri_status trii_queues_find(trii_schedule *s)
 {
     trii_plan *plan = s->plan;
 
     if (TRII_NEW(&plan->pool, TRII_PLAN_QUEUES, plan->queues) == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (begins_on_host(s->ir))
+        (void)queue_of(plan, TRI_CPU(0));
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         const trii_group *group = s->ir->groups[g];
 
