@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <trireme/data.h>
+#include <trireme/ops.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -433,6 +434,34 @@ static void a_kept_batch_is_not_overwritten(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
+/* A tensor with a gradient is not filled again: the next batch begins without one, and the last may
+ * be shorter. */
+static void a_gradient_of_a_batch_goes_with_it(void **state)
+{
+    made_set set = make_set();
+    tri_loader *loader;
+    tri_batch batch;
+
+    (void)state;
+    CHECK_OK(tri_loader_create(&set.base, NULL, BATCH, NULL, &loader));
+    CHECK_OK(tri_loader_begin(loader, 0, 0));
+    while (tri_loader_next(loader, &batch) == TRI_OK) {
+        tri_tensor *x = batch.fields[0];
+        const float *g, *v;
+
+        tri_requires_grad(x, true);
+        tri_backward(tri_sum(tri_square(x), NULL, 0, false));
+        CHECK_OK(tri_step_end_status());
+        assert_int_equal(tri_tensor_size(tri_grad(x), 0), batch.size);
+        g = trii_tensor_data(tri_grad(x));
+        v = trii_tensor_data(x);
+        for (int64_t i = 0; i < 3 * batch.size; i++)
+            assert_true(g[i] == 2 * v[i]);
+    }
+    assert_int_equal(batch.index, SAMPLES / BATCH);
+    tri_loader_destroy(loader);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     tri_status status = TRI_ERR_NO_MEMORY;
@@ -689,6 +718,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sampler_of_another_data_set_is_refused_at_the_beginning),
     cmocka_unit_test(a_batch_that_is_released_stays_the_loader_s),
     cmocka_unit_test(a_kept_batch_is_not_overwritten),
+    cmocka_unit_test(a_gradient_of_a_batch_goes_with_it),
     cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(wrong_arguments_are_refused),
     cmocka_unit_test(a_data_set_cannot_end_in_the_middle),
