@@ -388,6 +388,38 @@ static const char *one_receives(rank_env *env)
     return NULL;
 }
 
+/* The last rank receives from its neighbour on the host another type than that sends. */
+static const char *another_type(rank_env *env)
+{
+    double x[4] = {0};
+    tri_group *g = NULL;
+    tri_status st = TRI_OK;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    if (env->rank == env->size - 2)
+        st = tri_send(g, x, 4, TRI_DTYPE_F64, env->size - 1, 7, NULL);
+    else if (env->rank == env->size - 1)
+        st = tri_recv(g, x, 4, TRI_DTYPE_F32, env->size - 2, 7, NULL);
+    if (env->rank == env->size - 1 &&
+        (st != TRI_ERR_MISMATCH || strstr(tri_last_error(), "rank 2 calls send") == NULL ||
+         strstr(tri_last_error(), "to rank 3") == NULL ||
+         strstr(tri_last_error(), "from rank 2") == NULL))
+        return RANK_FAIL(env, "%s: %s", tri_status_name(st), tri_last_error());
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_message_of_another_type_names_its_ranks(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 20000};
+
+    (void)state;
+    setenv("TRI_HOSTS", "a,a,b,b", 1);
+    run_threads(4, &options, another_type, NULL);
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static void a_receive_against_a_collective_is_told(void **state)
 {
     tri_group_options tcp = {.engine = "tcp", .timeout_ms = 3000};
@@ -508,6 +540,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(halves_of_a_mesh_are_named),
     cmocka_unit_test(calls_that_change_places_are_found),
     cmocka_unit_test(a_lone_root_that_skips_a_call_is_named),
+    cmocka_unit_test(a_message_of_another_type_names_its_ranks),
     cmocka_unit_test(a_receive_against_a_collective_is_told),
     cmocka_unit_test(a_late_rank_is_no_mismatch),
     cmocka_unit_test(wrong_arguments_are_named),

@@ -69,7 +69,7 @@ static bool check_dtype(shm_group *g, const shm_peer *peer, const trii_op *op,
     if (TRII_LIKELY(n->message.dtype == call->dtype))
         return true;
     theirs.kind = TRII_KIND_SEND;
-    theirs.root = g->rank;
+    theirs.root = shm_name(g, g->rank);
     theirs.dtype = n->message.dtype;
     theirs.count = n->message.count;
     theirs.seq = n->number;
