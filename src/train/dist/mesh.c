@@ -126,8 +126,8 @@ static int find_axis(const char *call, const tri_mesh *mesh, const char *name)
     if (name == NULL)
         (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: which of the axes %s?", call, names);
     else
-        (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there is no axis \"%s\"; there are %s", call,
-                        name, names);
+        (void)TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: no axis is called \"%s\" (axes: %s)", call, name,
+                        names);
     return -1;
 }
 
