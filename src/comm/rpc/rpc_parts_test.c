@@ -354,6 +354,72 @@ static void a_sleeping_callee_gets_no_more_than_its_window(void **state)
     }
 }
 
+/* What a handler that may not wait fills. */
+typedef struct filled {
+    tri_rpc_ref *to;
+    tri_rpc_call *calls[8];
+    int n;
+} filled;
+
+/* Calls until the window is full, and once more in each way. */
+static tri_status run_fill(tri_rpc_request *request, void *object)
+{
+    const tri_rpc_call_options no_wait = {.no_wait = true};
+    tri_rpc_call *none = NULL;
+    tri_rpc_ref *ref = NULL;
+    filled *f = object;
+    tri_status seen[3];
+
+    seen[0] = TRI_OK;
+    while (f->n < 8 && seen[0] == TRI_OK) {
+        seen[0] = tri_rpc_async(f->to, &hold, NULL, NULL, &f->calls[f->n]);
+        f->n += seen[0] == TRI_OK;
+    }
+    seen[1] = tri_rpc_async(f->to, &hold, NULL, &no_wait, &none);
+    seen[2] = tri_rpc_remote(f->to, &hold, NULL, NULL, &ref); /* its line is the last one */
+    if (none != NULL || ref != NULL)
+        return tri_status_fail(TRI_ERR_INTERNAL, "a call was refused and made");
+    if (seen[0] != TRI_ERR_STATE || seen[1] != TRI_INPROGRESS || seen[2] != TRI_ERR_STATE)
+        return tri_status_fail(TRI_ERR_INTERNAL, "%s, %s, %s", tri_status_name(seen[0]),
+                               tri_status_name(seen[1]), tri_status_name(seen[2]));
+    (void)request;
+    return seen[2];
+}
+static const tri_rpc_object filling = {.name = "filling"};
+static const tri_rpc_function fill = {
+    .name = "fill", .flags = TRI_RPC_INLINE, .of = &filling, .run = run_fill};
+
+static void an_inline_handler_does_not_wait_for_a_full_window(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++) { /* the last one calls itself */
+        const tri_rpc_options o = {.threads = 1, .window_calls = 5, .tcp_only = t == 1};
+        filled f = {.n = 0};
+        tri_rpc_ref *own, *to;
+        workers w;
+
+        atomic_store(&release_all, 0);
+        workers_begin(&w, 2, &o);
+        worker_serve(&w, 0, &fill);
+        worker_serve(&w, t == 2 ? 0 : 1, &hold);
+        CHECK_OK(tri_rpc_own(w.rpc[0], "filling", &filling, &f, &own));
+        f.to = worker_find(&w, 0, t == 2 ? "w0" : "w1");
+        to = worker_find(&w, 1, "w0/filling");
+        CHECK_FAILS(tri_rpc_sync(to, &fill, NULL, NULL, NULL), TRI_ERR_STATE,
+                    "rpc_remote: an inline handler");
+        assert_int_equal(f.n, 5);
+        atomic_store(&release_all, 1);
+        for (int i = 0; i < f.n; i++) {
+            CHECK_OK(tri_rpc_call_wait(f.calls[i], 0));
+            tri_rpc_call_destroy(f.calls[i]);
+        }
+        tri_rpc_ref_unref(f.to);
+        tri_rpc_ref_unref(to);
+        tri_rpc_ref_unref(own);
+        workers_end(&w);
+    }
+}
+
 static void bytes_count_as_calls_do_and_one_large_message_always_goes(void **state)
 {
     const tri_rpc_options o = {.threads = 1, .window_bytes = 2 * MIB};
@@ -522,6 +588,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_larger_than_a_window_is_kept_while_it_is_used),
     cmocka_unit_test(sizes_that_grow_take_few_files),
     cmocka_unit_test(a_sleeping_callee_gets_no_more_than_its_window),
+    cmocka_unit_test(an_inline_handler_does_not_wait_for_a_full_window),
     cmocka_unit_test(bytes_count_as_calls_do_and_one_large_message_always_goes),
 };
 
