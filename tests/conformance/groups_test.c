@@ -521,6 +521,38 @@ static void groups_that_were_left_leave_no_keys_where_the_store_failed_once(void
     run_processes(2, &options, server_stops, NULL, NULL, 60);
 }
 
+/* --- ranks that end ------------------------------------------------------- */
+
+/* Rank 1 ends in front of a group of ranks 2 and 1. */
+static const char *one_ends(rank_env *env)
+{
+    tri_group *g = NULL, *made = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, 3, env->options, &g));
+    RANK_TRY(env, ranks_meet(env, "made", -1));
+    if (env->rank == 1)
+        raise(SIGKILL);
+    if (env->rank == 2)
+        RANK_FAILS(env, tri_group_new(g, (const int[]){2, 1}, 2, NULL, &made), TRI_ERR_PEER_LOST,
+                   "rank 1 of crew has ended");
+    RANK_TRY(env, ranks_meet(env, "seen", 1));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_rank_that_ends_before_a_group_of_it_is_made_is_named(void **state)
+{
+    static const rank_end ends[] = {{0}, {.signal = SIGKILL}, {0}};
+
+    (void)state;
+    for (size_t e = 0; e < TRII_COUNT_OF(engines); e++) {
+        const tri_group_options options = {
+            .engine = engines[e], .timeout_ms = 20000, .name = "crew"};
+
+        run_processes(3, &options, one_ends, NULL, ends, 60);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_are_split_by_colour),
     cmocka_unit_test(groups_are_made_of_listed_ranks),
@@ -532,6 +564,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_that_were_left_leave_no_keys),
     cmocka_unit_test(groups_that_were_left_leave_no_keys_in_a_served_store),
     cmocka_unit_test(groups_that_were_left_leave_no_keys_where_the_store_failed_once),
+    cmocka_unit_test(a_rank_that_ends_before_a_group_of_it_is_made_is_named),
 };
 
 TEST_MAIN(tests)

@@ -33,17 +33,21 @@ typedef struct watched {
     const trii_subgroup *sub;
 } watched;
 
-static bool has_lost_one(void *arg)
+/* The first that has ended, by its rank in the old group; -1 = none. */
+static int lost_rank(const watched *w)
 {
-    const watched *w = arg;
-
     for (int i = 0; i < w->sub->size; i++) {
         int rank = tri_group_find_rank(w->of, w->sub->own_world_ranks[i]);
 
         if (rank >= 0 && trii_group_loss(w->of, rank) == TRII_LOSS_ENDED)
-            return true;
+            return rank;
     }
-    return false;
+    return -1;
+}
+
+static bool has_lost_one(void *arg)
+{
+    return lost_rank(arg) >= 0;
 }
 
 tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_group_options *opt,
@@ -90,6 +94,10 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     tri_store_unref(view);
     tri_store_unref(clone);
     if (status != TRI_OK) {
+        int lost = status == TRI_ERR_PEER_LOST ? lost_rank(&w) : -1;
+
+        if (lost >= 0) /* the new group does not know whom it has missed */
+            trii_err_prepend("rank %d of %s has ended", lost, g->name);
         trii_free(sub->own_world_ranks);
         return status;
     }
