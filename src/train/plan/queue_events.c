@@ -15,6 +15,7 @@
  */
 #include <string.h>
 
+#include "train/plan/queue_progress.h"
 #include "train/plan/schedule.h"
 
 typedef struct events {
@@ -228,7 +229,8 @@ tri_status trii_queues_connect(trii_schedule *s)
         TRII_NEW(&plan->pool, 2 * n, plan->waits) == NULL ||
         TRII_NEW(&plan->pool, plan->n_entries, plan->signals) == NULL ||
         TRII_NEW(&plan->pool, plan->n_entries, plan->completes) == NULL ||
-        TRII_NEW(&plan->pool, plan->n_entries, plan->events) == NULL)
+        TRII_NEW(&plan->pool, plan->n_entries, plan->events) == NULL ||
+        TRII_NEW(&plan->pool, plan->n_queues, plan->queue_states) == NULL)
         return TRI_ERR_NO_MEMORY;
     memset(v.need, 0xff, n * sizeof(*v.need));
     memset(v.complete, 0xff, n * sizeof(*v.complete));

@@ -246,10 +246,6 @@ tri_status trii_queues_run(trii_plan *plan, const trii_step *step, const trii_se
     tri_status status;
     int busy;
 
-    if (states == NULL)
-        states = plan->queue_states = trii_pool_alloc(&plan->pool, n, sizeof(*states));
-    if (states == NULL)
-        return TRI_ERR_NO_MEMORY;
     r.states = states;
     atomic_init(&r.failed_at, INT_MAX);
     atomic_init(&r.n_busy, plan->n_queues - 1);

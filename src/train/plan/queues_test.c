@@ -7,6 +7,7 @@
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
+#include "base/alloc.h"
 #include "os/clock.h"
 #include "os/futex.h"
 #include "train/plan/plan.h"
@@ -476,6 +477,47 @@ static void of_two_failures_the_first_in_the_order_is_told(void **state)
     }
 }
 
+/* A step over several devices that runs out of memory before its first operation has run has not
+ * lost what that operation overwrites. */
+static void a_step_that_cannot_begin_has_changed_nothing(void **state)
+{
+    enum { DEVICES = 40, LARGE = 8192 /* floats: updated where they lie */ };
+    static float ones[LARGE], have[LARGE];
+    tri_status status = TRI_ERR_NO_MEMORY;
+    int n_failed = 0;
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices_set(DEVICES));
+    for (int i = 0; i < LARGE; i++)
+        ones[i] = 1;
+    for (long nth = 1; status != TRI_OK; nth++) {
+        tri_tensor *w = tri_tensor_from(TRI_SHAPE(LARGE), TRI_DTYPE_F32, ones), *x[DEVICES];
+        trii_vid id = TRII_NO_VALUE;
+
+        CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &id));
+        CHECK_OK(trii_bind(trii_step_current(), id, w));
+        for (int d = 1; d < DEVICES; d++) {
+            TRI_ON(TRI_CPU(d))
+            {
+                x[d] = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, ones);
+            }
+            (void)tri_keep(tri_neg(x[d]));
+        }
+        trii_plan_release();
+        trii_alloc_fail_at(nth);
+        status = tri_run();
+        trii_alloc_fail_at(0);
+        n_failed += status != TRI_OK;
+        (void)!tri_step_end_status();
+        CHECK_OK(tri_tensor_copy_out(w, have, sizeof(have)));
+        assert_true(have[0] == (status == TRI_OK ? 2 : 1) && have[LARGE - 1] == have[0]);
+        tri_tensor_unref(w);
+        for (int d = 1; d < DEVICES; d++)
+            tri_tensor_unref(x[d]);
+    }
+    assert_true(n_failed > 10);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_train_with_the_bits_of_one_device),
     cmocka_unit_test(a_stage_goes_on_with_the_next_batch_while_others_work),
@@ -486,6 +528,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(layouts_and_empty_tensors_cross),
     cmocka_unit_test(a_failure_in_any_queue_names_its_operation_and_changes_nothing),
     cmocka_unit_test(of_two_failures_the_first_in_the_order_is_told),
+    cmocka_unit_test(a_step_that_cannot_begin_has_changed_nothing),
 };
 
 TEST_MAIN(tests)
