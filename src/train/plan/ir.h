@@ -28,8 +28,10 @@ tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHE
 tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
                            const trii_device_ops *device,
                            const trii_layout **adopt_out) TRI_MUST_CHECK;
-/* On failure the kernels made so far stay in the groups; the caller destroys them. */
-tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
+/* On failure the kernels made so far stay in the groups; the caller destroys them. The line names
+ * the operation whose kernel there is not. */
+tri_status trii_ir_compile(trii_ir *ir, const trii_step *step, const trii_segment *segment,
+                           const trii_device_ops *device) TRI_MUST_CHECK;
 
 /* A new group at the end; NULL when memory is out. */
 #define TRII_POSITION_STEP 256 /* room for reorders before and after each group */

@@ -118,7 +118,8 @@ tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segmen
     return status;
 }
 
-tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device)
+tri_status trii_ir_compile(trii_ir *ir, const trii_step *step, const trii_segment *segment,
+                           const trii_device_ops *device)
 {
     tri_status status = TRI_OK;
 
@@ -128,6 +129,9 @@ tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device)
         if (group->kind == TRII_GROUP_REORDER || group->kind == TRII_GROUP_OP ||
             group->kind == TRII_GROUP_CHAIN)
             status = device->compile(trii_group_device(ir, group), ir, group, &group->kernel);
+        if (status != TRI_OK && group->n_nodes > 0)
+            status = trii_node_failed(step, segment->first_node + ir->nodes[group->nodes[0]].source,
+                                      status);
     }
     return status;
 }

@@ -5,6 +5,7 @@
  */
 #include <trireme/trireme.h>
 
+#include "base/err.h"
 #include "testing/check.h"
 #include "train/graph/ops/table.h"
 #include "train/graph/run/kernel.h"
@@ -143,6 +144,8 @@ static tri_status compile_reorder(const trii_type *type, const trii_layout *from
     return TRI_OK;
 }
 
+static const trii_graph_op *refused; /* there is no kernel to be had for it */
+
 static tri_status compile(tri_device device, const trii_ir *ir, const trii_group *group,
                           trii_kernel **kernel_out)
 {
@@ -153,6 +156,8 @@ static tri_status compile(tri_device device, const trii_ir *ir, const trii_group
     if (group->kind == TRII_GROUP_REORDER)
         return compile_reorder(&ir->values[group->in[0]].type, group->in_layout[0],
                                group->out_layout[0], kernel_out);
+    if (node->op == refused)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "cuda:0: out of memory for code");
     k = calloc(1, sizeof(*k));
     assert_true(group->kind == TRII_GROUP_OP && group->n_nodes == 1);
     assert_true(k != NULL && node->n_in + node->n_out <= ARGS && node->random < 0);
@@ -332,6 +337,29 @@ static void an_operation_without_a_kernel_is_named(void **state)
     tri_step_end();
 }
 
+static void an_operation_whose_kernel_cannot_be_compiled_is_named(void **state)
+{
+    double value = 0;
+
+    (void)state;
+    register_minimal();
+    for (int round = 0; round < 3; round++) {
+        tri_tensor *x = there(TRI_DTYPE_F32);
+        tri_tensor *y = tri_sum(tri_relu(tri_neg(x)), NULL, 0, false); /* kernels stand before it */
+
+        refused = round == 1 ? &trii_op_relu : NULL;
+        if (round == 1)
+            CHECK_FAILS(tri_item_status(y, &value), TRI_ERR_NO_MEMORY, "tri_relu at ");
+        else
+            CHECK_OK(tri_item_status(y, &value));
+        if (round == 1)
+            assert_non_null(strstr(tri_last_error(), "cuda:0: out of memory for code"));
+        trii_plan_release(); /* what was compiled, too */
+        tri_step_end();
+    }
+    CHECK_NEAR(value, 9, 0.0);
+}
+
 static void bf16_without_a_kernel_is_computed_in_f32(void **state)
 {
     uint16_t bits[6];
@@ -366,6 +394,7 @@ static void a_view_is_copied(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_model_trains_with_the_numbers_of_the_cpu),
     cmocka_unit_test(an_operation_without_a_kernel_is_named),
+    cmocka_unit_test(an_operation_whose_kernel_cannot_be_compiled_is_named),
     cmocka_unit_test(bf16_without_a_kernel_is_computed_in_f32),
     cmocka_unit_test(a_view_is_copied),
 };

@@ -150,7 +150,7 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
     }
     if (status != TRI_OK)
         return status;
-    status = trii_ir_compile(ir, device);
+    status = trii_ir_compile(ir, step, segment, device);
     taken = take_kernels(plan, ir);
     if (status == TRI_OK)
         status = taken;
