@@ -209,7 +209,8 @@ typedef struct trii_device_ops {
     tri_status (*wait)(trii_queue *queue, trii_queue *other, int32_t event);
     /* Waits until everything that was put on the queue is complete, or has failed; also after a
      * run() that has failed. Called before anybody else reads what the queue has made, or writes
-     * what it reads. NULL: kernels are complete when run() returns. */
+     * what it reads. NULL: kernels are complete when run() returns. A kind with it has memory of
+     * its own: the host reads and writes its own memory without asking a queue. */
     tri_status (*synchronise)(trii_queue *queue);
 } trii_device_ops;
 
