@@ -462,6 +462,30 @@ static void a_gradient_of_a_batch_goes_with_it(void **state)
     tri_loader_destroy(loader);
 }
 
+/* Nor is one whose gradients were asked for and never computed: nobody has asked for those of the
+ * batch that would lie there. */
+static void a_batch_that_may_have_a_gradient_is_not_filled_again(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 4; how++) {
+        const tri_loader_options o = {.n_threads = how % 2,
+                                      .collate = how < 2 ? NULL : tri_collate_default};
+        made_set set = make_set();
+        tri_loader *loader;
+        tri_batch batch;
+
+        CHECK_OK(tri_loader_create(&set.base, NULL, BATCH, &o, &loader));
+        CHECK_OK(tri_loader_begin(loader, 0, 0));
+        while (tri_loader_next(loader, &batch) == TRI_OK) {
+            assert_false(batch.fields[0]->requires_grad);
+            if (batch.index % 2 == 0)
+                tri_requires_grad(batch.fields[0], true);
+        }
+        assert_int_equal(batch.index, SAMPLES / BATCH);
+        tri_loader_destroy(loader);
+    }
+}
+
 static void every_allocation_may_fail(void **state)
 {
     tri_status status = TRI_ERR_NO_MEMORY;
@@ -599,6 +623,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_batch_that_is_released_stays_the_loader_s),
     cmocka_unit_test(a_kept_batch_is_not_overwritten),
     cmocka_unit_test(a_gradient_of_a_batch_goes_with_it),
+    cmocka_unit_test(a_batch_that_may_have_a_gradient_is_not_filled_again),
     cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(wrong_arguments_are_refused),
     cmocka_unit_test(a_data_set_cannot_end_in_the_middle),

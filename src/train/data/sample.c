@@ -47,7 +47,7 @@ tri_status trii_sample_init_tensors(tri_sample *sample, tri_device device)
 bool trii_tensor_is_free(tri_tensor *tensor)
 {
     return atomic_load(&tensor->refs) == 1 && atomic_load(&tensor->storage->refs) == 1 &&
-           tensor->layout == NULL && tensor->grad == NULL;
+           tensor->layout == NULL && !tensor->requires_grad && tensor->grad == NULL;
 }
 
 void trii_sample_give_back(tri_sample *sample)

@@ -37,7 +37,8 @@ tri_status trii_sample_check(const tri_dataset *dataset, int64_t index,
 void trii_sample_swap(tri_sample *a, int fa, tri_sample *b, int fb);
 /* The user of the tensors is done with them: releases those that are still held by others. */
 void trii_sample_give_back(tri_sample *sample);
-/* Only its owner holds the tensor, and it is plain: it may be written again. */
+/* Only its owner holds the tensor, it is plain, and nobody has asked for its gradient: it may be
+ * written again. */
 bool trii_tensor_is_free(tri_tensor *tensor);
 
 #endif
