@@ -79,7 +79,7 @@ function(tri_add_test_script source)
     endif()
     add_test(NAME ${name} COMMAND ${source})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} COST ${cost} LABELS "${labels}"
-        ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_SANITIZE=${TRI_SANITIZE};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};${TRI_TEST_ENVIRONMENT}")
+        ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_SANITIZE=${TRI_SANITIZE};TRI_TEST_BUILD_TYPE=${CMAKE_BUILD_TYPE};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};${TRI_TEST_ENVIRONMENT}")
 endfunction()
 
 # tri_test_file(FILE): it becomes part of the program of its room or of its folder of tests/, and

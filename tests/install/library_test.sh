@@ -26,8 +26,10 @@ if [ -z "${TRI_TEST_SANITIZE:-}" ]; then
     bytes=$(wc -c <"$work/without")
     rpc=$(($(wc -c <"$work/stripped") - bytes))
     echo "libtrireme-comm stripped: $bytes bytes, and $rpc of rpc"
-    [ "$bytes" -lt $limit ] || fail "$bytes bytes stripped without rpc, $limit allowed"
-    [ "$rpc" -lt $rpc_limit ] || fail "$rpc bytes of rpc, $rpc_limit allowed"
+    if [ "${TRI_TEST_BUILD_TYPE:-}" != Dev ]; then # where assertions add more than a tenth
+        [ "$bytes" -lt $limit ] || fail "$bytes bytes stripped without rpc, $limit allowed"
+        [ "$rpc" -lt $rpc_limit ] || fail "$rpc bytes of rpc, $rpc_limit allowed"
+    fi
     needed=$(readelf -d "$lib/libtrireme-comm.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
     for library in $needed; do
         case $library in
