@@ -10,6 +10,9 @@
  *                              trainer.json, ...       and texts in files of their own
  *                              manifest.json           step, epoch, metadata, checksums, state of
  *                                                      the random numbers
+ *                              pieces.rank0.safetensors, ...
+ *                                                      what each rank has of tensors that no rank
+ *                                                      has whole
  *
  * It is written under a temporary name, synced and renamed: whatever happens at whatever moment,
  * the last good checkpoint stays, and a damaged one is skipped. Other files and folders in FOLDER
@@ -139,8 +142,11 @@ typedef struct tri_checkpoint_save_options {
 
 /**
  * Writes FOLDER/step-N and removes older ones. One process calls it (rank 0), since replicas are
- * equal. The state of the random numbers (tri_rng of this context, the generator of
- * initial values of this thread) is saved with it.
+ * equal. But where a strategy has divided some of the tensors, so that each rank has a piece, all
+ * its ranks call it, with one step and one folder, on a disk that all share: each writes its pieces
+ * into a file of its own, and rank 0 all else. Such a checkpoint can be restored on any number of
+ * ranks, or in one process. The state of the random numbers (tri_rng of this context, the generator
+ * of initial values of this thread) is saved with it.
  *
  *   folder     made if missing, with the folders above it
  *   optimizer  NULL allowed
@@ -151,7 +157,9 @@ typedef struct tri_checkpoint_save_options {
  * earlier step continues from there. Runs what was recorded. Blocks until the data is on disk.
  * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason; also if something that is not a
  *         checkpoint has the name), STATE (another process or thread is saving into the folder
- *         now). After a failure all earlier checkpoints are unchanged.
+ *         now). After a failure all earlier checkpoints are unchanged. Where ranks have pieces also
+ *         MISMATCH (they save different steps) and those of the group; a failure on one rank is
+ *         that of all, and names it.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_module *module,
                                                       tri_optimizer *optimizer,
@@ -175,6 +183,7 @@ TRI_API void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer); /* NU
  * as soon as the state has been copied. One save is in flight at a time: a second one waits for the
  * first. The checkpoint appears, and older ones go, once all of it is on disk. If the process ends
  * before (exit without _destroy, or a crash), there is none, and the earlier ones are as they were.
+ * Not for state of which ranks have pieces (UNSUPPORTED).
  * tri_finalize neither waits for a save nor ends it. A child of fork() can only destroy the writer,
  * which then frees its copy; the save goes on in the parent.
  * Errors: INVALID_ARG, NO_MEMORY, those of the module and the optimizer. Also those of the save
@@ -236,6 +245,8 @@ TRI_API const char *tri_checkpoint_text(const tri_checkpoint *checkpoint, const 
 TRI_API bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *name);
 /* Loads state into a module and an optimizer (NULL allowed) of the same structure, and into the
  * random state of this thread's context: what follows has the bits of a run that never stopped.
+ * Each tensor stays on its device, wherever it was when it was saved; where this rank has a piece,
+ * only that is read. How many ranks had saved it, and which pieces they had, does not matter.
  * Every rank calls it, and gets the seed, stream and step number of the rank that saved (tri_ddp
  * sets the stream to the rank again by itself): if ranks had different ones (steps that draw random
  * numbers on one rank alone count only there), set them again afterwards with tri_rng_state_set.

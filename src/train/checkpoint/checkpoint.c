@@ -13,18 +13,15 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "train/checkpoint/format.h"
+#include "train/checkpoint/part_read.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/checkpoint/transfer.h"
 #include "train/nn/module.h"
 
 /* --- modules -------------------------------------------------------------- */
 
-/* Writes the tensors of a file into a module (after checking that all fit), or only checks. */
-typedef tri_status (*load_fn)(tri_module *module, const tri_state_source *sources, int64_t n,
-                              const tri_load_options *opt);
-
 static tri_status load(tri_module *module, const char *path, const tri_safetensors *file,
-                       load_fn how, const tri_load_options *opt)
+                       const tri_load_options *opt)
 {
     int64_t n = tri_safetensors_count(file);
     tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
@@ -39,7 +36,7 @@ static tri_status load(tri_module *module, const char *path, const tri_safetenso
             .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .data = e->data};
         memcpy(sources[i].shape, e->shape, sizeof(e->shape));
     }
-    status = how(module, sources, n, opt);
+    status = tri_module_load(module, sources, n, opt);
     if (status != TRI_OK) /* the file is at fault */
         status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
     trii_free(sources);
@@ -55,61 +52,159 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
         status = TRII_CHECK_RESERVED(tri_load_options, opt);
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_load");
+    if (status == TRI_OK && trii_group_of_state(module, NULL, NULL) != NULL)
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                           "tri_load: no rank has the module's parameters whole: load the file "
+                           "before they are divided, or a checkpoint by tri_checkpoint_restore");
     if (status == TRI_OK)
         status = tri_safetensors_open(path, &file);
     if (status == TRI_OK)
-        status = load(module, path, file, tri_module_load, opt);
+        status = load(module, path, file, opt);
     tri_safetensors_close(file);
     return status;
 }
 
-/* --- lists of tensors ----------------------------------------------------- */
+/* --- parts of checkpoints ------------------------------------------------- */
+
+static const char *shape_text(const tri_safetensors_entry *e, char text[TRII_PIECE_TEXT])
+{
+    size_t used = (size_t)snprintf(text, TRII_PIECE_TEXT, "%s [", tri_dtype_name(e->dtype));
+
+    for (int d = 0; d < e->ndim && used < TRII_PIECE_TEXT; d++)
+        used += (size_t)snprintf(text + used, TRII_PIECE_TEXT - used, d > 0 ? ", %lld" : "%lld",
+                                 (long long)e->shape[d]);
+    if (used < TRII_PIECE_TEXT)
+        snprintf(text + used, TRII_PIECE_TEXT - used, "]");
+    return text;
+}
 
 static tri_status check_fits(const char *path, const tri_safetensors_entry *want,
                              const tri_safetensors_entry *have)
 {
-    if (have == NULL)
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: no tensor %s", path, want->name);
+    char there[TRII_PIECE_TEXT], here[TRII_PIECE_TEXT];
+
     if (have->dtype != want->dtype || have->ndim != want->ndim ||
         memcmp(have->shape, want->shape, sizeof(want->shape)) != 0)
         return TRII_FAIL(TRI_ERR_FORMAT,
-                         "%s: tensor %s has another shape or dtype (%s, %d "
-                         "dimensions) than here (%s, %d)",
-                         path, want->name, tri_dtype_name(have->dtype), have->ndim,
-                         tri_dtype_name(want->dtype), want->ndim);
+                         "%s: tensor %s has another shape or dtype (%s) than here (%s)", path,
+                         want->name, shape_text(have, there), shape_text(want, here));
     return TRI_OK;
 }
 
-static tri_status check_list(const trii_state_list *list, const char *whose, const char *path,
-                             const tri_safetensors *file)
+/* Whether what this rank is said to have of a tensor can be filled. */
+static tri_status check_held(const char *path, const char *name, const tri_tensor *tensor)
+{
+    const trii_held *held = trii_held_of(tensor);
+    const tri_tensor *target = held != NULL && held->tensor != NULL ? held->tensor : tensor;
+    char text[TRII_PIECE_TEXT];
+
+    if (held == NULL || (trii_piece_fits(&held->piece, held->shape, held->ndim) &&
+                         trii_piece_count(&held->piece) == tri_tensor_numel(target) &&
+                         tri_tensor_dtype(target) == tri_tensor_dtype(tensor)))
+        return TRI_OK;
+    return TRII_FAIL(
+        TRI_ERR_FORMAT,
+        "%s: tensor %s: piece %s lies outside of the whole, or is not what the %" PRId64
+        " elements here can hold",
+        path, name, trii_piece_text(&held->piece, text), tri_tensor_numel(target));
+}
+
+/* Whether the part's tensor of this index can be loaded into that of the state. */
+static tri_status check_state(const trii_part_reader *part, int64_t index, tri_state_entry state)
+{
+    const trii_held *held = trii_held_of(state.tensor);
+    tri_safetensors_entry want, have = trii_part_at(part, index);
+    tri_status status;
+
+    trii_state_describe(state, &want);
+    if (held != NULL) {
+        want.ndim = held->ndim;
+        memcpy(want.shape, held->shape, sizeof(want.shape));
+    }
+    status = check_fits(part->path, &want, &have);
+    return status == TRI_OK ? check_held(part->path, have.name, state.tensor) : status;
+}
+
+/* Whether the module has exactly the tensors of the part. Writes nothing. */
+static tri_status check_module(tri_module *module, const trii_part_reader *part)
+{
+    int64_t n = trii_part_count(part);
+    tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
+    tri_status status = TRI_OK;
+
+    if (sources == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
+        tri_safetensors_entry e = trii_part_at(part, i);
+        int64_t at = trii_module_entry(module, e.name);
+        tri_state_entry state = {.name = NULL};
+
+        if (at >= 0)
+            state = tri_module_state(module, at);
+        if (trii_held_of(state.tensor) != NULL) {
+            status = check_state(part, i, state);
+            /* A piece of the same whole is as good as the whole. */
+            e.ndim = tri_tensor_ndim(state.tensor);
+            for (int d = 0; d < e.ndim; d++)
+                e.shape[d] = tri_tensor_size(state.tensor, d);
+        }
+        /* No data is read. */
+        sources[i] =
+            (tri_state_source){.name = e.name, .dtype = e.dtype, .ndim = e.ndim, .data = ""};
+        memcpy(sources[i].shape, e.shape, sizeof(e.shape));
+    }
+    if (status == TRI_OK) {
+        status = trii_module_fits(module, sources, n, NULL);
+        if (status != TRI_OK) /* the file is at fault */
+            status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s",
+                                   part->path);
+    }
+    trii_free(sources);
+    return status;
+}
+
+static tri_status load_module(tri_module *module, trii_part_reader *part)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < trii_part_count(part) && status == TRI_OK; i++) {
+        int64_t at = trii_module_entry(module, trii_part_at(part, i).name);
+
+        status = trii_part_load(part, i, tri_module_state(module, at).tensor);
+    }
+    return status == TRI_OK ? status : TRII_FAIL_CTX(status, "%s", part->path);
+}
+
+static tri_status check_list(const trii_state_list *list, const char *whose,
+                             const trii_part_reader *part)
 {
     int64_t n = list->count(list);
     tri_status status = TRI_OK;
 
-    if (tri_safetensors_count(file) != n)
+    if (trii_part_count(part) != n)
         return TRII_FAIL(TRI_ERR_FORMAT,
                          "%s: %" PRId64 " tensors, the %s has %" PRId64
                          ": made with other options?",
-                         path, tri_safetensors_count(file), whose, n);
+                         part->path, trii_part_count(part), whose, n);
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
         tri_state_entry state = list->at(list, i);
-        tri_safetensors_entry want;
+        int64_t at = trii_part_find(part, state.name);
 
-        trii_state_describe(state, &want);
-        status = check_fits(path, &want, tri_safetensors_find(file, state.name));
+        if (at < 0)
+            return TRII_FAIL(TRI_ERR_FORMAT, "%s: no tensor %s", part->path, state.name);
+        status = check_state(part, at, state);
     }
     return status;
 }
 
-static tri_status load_list(const trii_state_list *list, const tri_safetensors *file)
+static tri_status load_list(const trii_state_list *list, trii_part_reader *part)
 {
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < list->count(list) && status == TRI_OK; i++) {
         tri_state_entry state = list->at(list, i);
-        const tri_safetensors_entry *have = tri_safetensors_find(file, state.name);
 
-        status = tri_tensor_copy_in(state.tensor, have->data, have->bytes);
+        status = trii_part_load(part, trii_part_find(part, state.name), state.tensor);
     }
     return status;
 }
@@ -180,7 +275,7 @@ int trii_checkpoint_file_count(const tri_checkpoint *checkpoint)
 
 const char *trii_checkpoint_file(const tri_checkpoint *checkpoint, int index)
 {
-    return index < checkpoint->manifest.n_files ? checkpoint->manifest.files[index]
+    return index < checkpoint->manifest.n_files ? checkpoint->manifest.files[index].name
                                                 : TRII_MANIFEST_FILE;
 }
 
@@ -221,50 +316,11 @@ bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *name)
            trii_manifest_has(&checkpoint->manifest, file);
 }
 
-/* The files of a checkpoint, open while its state is checked and written. */
-typedef struct sources {
-    char *model_path, *rest_path;
-    tri_safetensors *model, *rest; /* the others NULL without an optimizer */
-} sources;
-
-/* It was there when the checkpoint was opened. */
-static tri_status open_part(const char *path, tri_safetensors **file_out)
-{
-    tri_status status = tri_safetensors_open(path, file_out);
-
-    return status == TRI_ERR_NOT_FOUND ? TRI_ERR_FORMAT : status;
-}
-
-static tri_status sources_open(const tri_checkpoint *checkpoint, bool with_optimizer, sources *s)
-{
-    tri_status status;
-
-    *s = (sources){.model_path = trii_path_join(checkpoint->dir, TRII_MODEL_FILE),
-                   .rest_path = trii_path_join(checkpoint->dir, TRII_OPTIMIZER_FILE)};
-    if (s->model_path == NULL || s->rest_path == NULL)
-        return TRI_ERR_NO_MEMORY;
-    status = open_part(s->model_path, &s->model);
-    if (status != TRI_OK || !with_optimizer)
-        return status;
-    if (!trii_manifest_has(&checkpoint->manifest, TRII_OPTIMIZER_FILE))
-        return TRII_FAIL(TRI_ERR_FORMAT, "checkpoint %s holds no optimizer: restore it without one",
-                         checkpoint->dir);
-    return open_part(s->rest_path, &s->rest);
-}
-
-static void sources_close(sources *s)
-{
-    tri_safetensors_close(s->rest);
-    tri_safetensors_close(s->model);
-    trii_free(s->rest_path);
-    trii_free(s->model_path);
-}
-
 tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *module,
                                   tri_optimizer *optimizer)
 {
     const trii_state_list rest = trii_state_of_optimizer(optimizer);
-    sources from = {0};
+    trii_part_reader model = {.path = NULL}, others = {.path = NULL};
     tri_status status = trii_need(checkpoint, "tri_checkpoint_restore", "checkpoint");
 
     if (status == TRI_OK)
@@ -272,19 +328,27 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
     if (status == TRI_OK && optimizer != NULL)
         status = tri_optimizer_status(optimizer);
     if (status == TRI_OK)
-        status = sources_open(checkpoint, optimizer != NULL, &from);
-    if (status == TRI_OK)
-        status = load(module, from.model_path, from.model, trii_module_fits, NULL);
+        status = trii_part_open(checkpoint->dir, &checkpoint->manifest, TRII_MODEL_NAME, &model);
+    if (status == TRI_OK && optimizer != NULL && !tri_checkpoint_has(checkpoint, "optimizer"))
+        status =
+            TRII_FAIL(TRI_ERR_FORMAT, "checkpoint %s holds no optimizer: restore it without one",
+                      checkpoint->dir);
     if (status == TRI_OK && optimizer != NULL)
-        status = check_list(&rest, TRII_OPTIMIZER_NAME, from.rest_path, from.rest);
+        status =
+            trii_part_open(checkpoint->dir, &checkpoint->manifest, TRII_OPTIMIZER_NAME, &others);
+    if (status == TRI_OK)
+        status = check_module(module, &model);
+    if (status == TRI_OK && optimizer != NULL)
+        status = check_list(&rest, TRII_OPTIMIZER_NAME, &others);
     /* Everything fits: nothing was written before this line. */
     if (status == TRI_OK)
-        status = load(module, from.model_path, from.model, tri_module_load, NULL);
+        status = load_module(module, &model);
     if (status == TRI_OK && optimizer != NULL)
-        status = load_list(&rest, from.rest);
+        status = load_list(&rest, &others);
     if (status == TRI_OK)
         trii_random_state_set(&checkpoint->manifest.random);
-    sources_close(&from);
+    trii_part_close(&others);
+    trii_part_close(&model);
     return status;
 }
 
@@ -294,8 +358,7 @@ tri_status tri_checkpoint_restore_extra(const tri_checkpoint *checkpoint, const 
     const char *call = "tri_checkpoint_restore_extra";
     const tri_checkpoint_extra extra = {.name = name, .entries = entries, .n = n};
     const trii_state_list list = trii_state_of_extra(&extra);
-    char file_name[TRII_FILE_NAME], *path;
-    tri_safetensors *file = NULL;
+    trii_part_reader part = {.path = NULL};
     tri_status status = trii_need(checkpoint, call, "checkpoint");
 
     if (status == TRI_OK)
@@ -307,16 +370,13 @@ tri_status tri_checkpoint_restore_extra(const tri_checkpoint *checkpoint, const 
                            checkpoint->dir, name);
     if (status != TRI_OK)
         return status;
-    (void)file_of(name, file_name, sizeof(file_name));
-    path = trii_path_join(checkpoint->dir, file_name);
-    status = path != NULL ? open_part(path, &file) : TRI_ERR_NO_MEMORY;
+    status = trii_part_open(checkpoint->dir, &checkpoint->manifest, name, &part);
     if (status == TRI_OK)
-        status = check_list(&list, name, path, file);
+        status = check_list(&list, name, &part);
     if (status == TRI_OK)
-        status = load_list(&list, file);
+        status = load_list(&list, &part);
     if (status != TRI_OK)
         status = TRII_FAIL_CTX(status, "%s", call);
-    tri_safetensors_close(file);
-    trii_free(path);
+    trii_part_close(&part);
     return status;
 }

@@ -28,6 +28,10 @@ tri_status tri_save(tri_module *module, const char *path)
 
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_save");
+    if (status == TRI_OK && trii_group_of_state(module, NULL, NULL) != NULL)
+        status =
+            TRII_FAIL(TRI_ERR_UNSUPPORTED, "tri_save: no rank has the module's parameters whole: "
+                                           "tri_checkpoint_save saves the pieces of all ranks");
     if (status == TRI_OK)
         status = trii_snapshot_take(&s, module, NULL, NULL);
     if (status == TRI_OK)
@@ -187,6 +191,7 @@ tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder
                             .n_parts = snapshot->n_parts,
                             .texts = snapshot->texts,
                             .n_texts = snapshot->n_texts,
+                            .pieces = snapshot->pieces,
                             .keep = opt == NULL || opt->keep == 0 ? 3 : opt->keep,
                             .keep_steps = opt != NULL ? opt->keep_steps : NULL,
                             .n_keep_steps = opt != NULL ? opt->n_keep_steps : 0};
@@ -201,11 +206,15 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     const char *call = "tri_checkpoint_save";
     trii_snapshot snapshot = {.n_parts = 0};
     tri_status status = trii_need_text(folder, call, "folder");
+    tri_group *group;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
+    /* What is wrong here the others hear, too, unless it is what would tell who they are. */
+    group = trii_group_of_state(module, optimizer, status == TRI_OK ? info : NULL);
     if (status == TRI_OK)
         status = trii_snapshot_take(&snapshot, module, optimizer, info);
+    status = trii_ranks_agree(group, status);
     if (status == TRI_OK)
         status = trii_snapshot_write(&snapshot, folder, opt);
     trii_snapshot_fini(&snapshot);

@@ -181,6 +181,11 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
+    if (status == TRI_OK && trii_group_of_state(module, optimizer, info) != NULL)
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                           "%s: ranks have pieces of the state, and save them together: "
+                           "tri_checkpoint_save",
+                           call);
     if (status == TRI_OK)
         status = wait_for_last(writer);
     if (status == TRI_OK)

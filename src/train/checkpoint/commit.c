@@ -1,13 +1,19 @@
 /*
  * commit.c - writes a checkpoint so that it appears complete or not at all (format.h). Called by
- * checkpoint.c.
+ * checkpoint_save.c and checkpoint_writer.c.
  *
  * Parts and manifest are written and synced in a folder with a temporary name; one rename makes it
  * a checkpoint. What a killed writer left is removed by the next one, under the folder's lock.
+ *
+ * Where ranks hold pieces of tensors, rank 0 does all that and the others write a file each. They
+ * agree three times: when the folder is there, when all files are on disk, and when it is a
+ * checkpoint.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <trireme/group.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -23,38 +29,27 @@ static tri_status no_memory(const char *folder)
     return TRII_FAIL(TRI_ERR_NO_MEMORY, "%s: manifest: out of memory", folder);
 }
 
-static json_t *hex(uint64_t value)
-{
-    char text[17];
-
-    snprintf(text, sizeof(text), "%016" PRIx64, value);
-    return json_string(text);
-}
-
 static tri_status list_part(const char *dir, const char *file, uint64_t bytes, uint64_t sum,
                             json_t *list)
 {
-    json_t *object = json_object();
-    bool ok = trii_json_put(object, "file", json_string(file)) &&
-              trii_json_put(object, "bytes", json_integer((json_int_t)bytes)) &&
-              trii_json_put(object, "xxh3", hex(sum)) && json_array_append(list, object) == 0;
+    bool ok = json_array_append_new(list, trii_manifest_part(file, bytes, sum)) == 0;
 
-    json_decref(object);
     return ok ? TRI_OK : no_memory(dir);
 }
 
 static tri_status write_part(const char *dir, const trii_part *part, json_t *list)
 {
     char *path = trii_path_join(dir, part->file);
-    uint64_t bytes = 0, sum = 0;
+    trii_written written = {.entries = NULL};
     tri_status status;
 
     if (path == NULL)
         return TRI_ERR_NO_MEMORY;
     status = trii_safetensors_write(path, part->entries, part->n, &(tri_metadata){"format", "pt"},
-                                    1, &bytes, &sum);
+                                    1, &written);
     trii_free(path);
-    return status == TRI_OK ? list_part(dir, part->file, bytes, sum, list) : status;
+    return status == TRI_OK ? list_part(dir, part->file, written.bytes, written.hash, list)
+                            : status;
 }
 
 /* How a file that is written reaches the disk: trii_writer_commit or trii_writer_publish. */
@@ -114,13 +109,13 @@ static json_t *random_to_json(const trii_random_state *random)
     return NULL;
 }
 
-static tri_status fill_manifest(const char *dir, const trii_manifest *m, json_t *root)
+static tri_status fill_manifest(const char *dir, const trii_manifest *m, int version, json_t *root)
 {
     const tri_checkpoint_info *info = &m->info;
     json_t *meta = json_object();
 
     if (!trii_json_put(root, "format", json_string("trireme checkpoint")) ||
-        !trii_json_put(root, "version", json_integer(TRII_CHECKPOINT_VERSION)) ||
+        !trii_json_put(root, "version", json_integer(version)) ||
         !trii_json_put(root, "sequence", json_integer(m->sequence)) ||
         !trii_json_put(root, "step", json_integer(info->step)) ||
         !trii_json_put(root, "epoch", json_integer(info->epoch)) ||
@@ -144,7 +139,8 @@ static tri_status write_manifest(const char *dir, json_t *root)
     char *text = trii_json_text(root);
     tri_status status = TRI_OK;
 
-    if (text == NULL || !trii_json_put(root, "xxh3", hex(trii_checksum_of(text, strlen(text)))))
+    if (text == NULL ||
+        !trii_json_put(root, "xxh3", trii_manifest_hex(trii_checksum_of(text, strlen(text)))))
         status = no_memory(dir);
     trii_free(text);
     text = status == TRI_OK ? trii_json_text(root) : NULL;
@@ -157,25 +153,32 @@ static tri_status write_manifest(const char *dir, json_t *root)
     return status;
 }
 
-static tri_status fill_folder(const char *dir, const trii_manifest *m, const trii_save *save)
+static tri_status fill_folder(const char *dir, const trii_manifest *m, const trii_save *save,
+                              trii_pieces_told *told)
 {
-    json_t *root = json_object(), *list = json_array();
+    json_t *root = json_object(), *list = json_array(), *tensors = json_array();
+    bool has_pieces = save->pieces.group != NULL;
     tri_status status = TRI_OK;
 
-    if (root == NULL || list == NULL)
+    if (root == NULL || list == NULL || tensors == NULL)
         status = no_memory(dir);
-    if (status == TRI_OK)
-        status = write_text(dir, TRII_MANIFEST_FILE, TRII_NO_MANIFEST_YET, "", trii_writer_publish);
     for (int i = 0; i < save->n_parts && status == TRI_OK; i++)
         status = write_part(dir, &save->parts[i], list);
     for (int i = 0; i < save->n_texts && status == TRI_OK; i++)
         status = write_text_part(dir, &save->texts[i], list);
+    if (has_pieces)
+        status = trii_pieces_tell(dir, &save->pieces, status, told);
+    if (has_pieces && status == TRI_OK)
+        status = trii_pieces_join(dir, told, list, tensors);
     if (status == TRI_OK)
-        status = fill_manifest(dir, m, root);
-    if (status == TRI_OK && json_object_set(root, "parts", list) != 0)
+        status = fill_manifest(dir, m, has_pieces ? TRII_CHECKPOINT_VERSION : TRII_CHECKPOINT_WHOLE,
+                               root);
+    if (status == TRI_OK && (json_object_set(root, "parts", list) != 0 ||
+                             (has_pieces && json_object_set(root, "tensors", tensors) != 0)))
         status = no_memory(dir);
     if (status == TRI_OK)
         status = write_manifest(dir, root);
+    json_decref(tensors);
     json_decref(list);
     json_decref(root);
     return status;
@@ -271,54 +274,111 @@ tri_status trii_checkpoint_publish(const char *folder, const char *temporary, co
     return status == TRI_OK ? trii_folder_sync(folder) : status;
 }
 
-/* Writes FOLDER/NAME under a temporary name first. */
-static tri_status make(const char *folder, const char *name, const char *temporary,
-                       const char *final, const trii_manifest *m, const trii_save *save)
-{
-    tri_status status = trii_checkpoint_begin(temporary, final);
+/* --- all of it ------------------------------------------------------------ */
 
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "checkpoint %s", final);
-    status = fill_folder(temporary, m, save);
+/* One checkpoint on its way. */
+typedef struct commit {
+    const char *folder;
+    const trii_save *save;
+    trii_manifest m;
+    char name[64]; /* the temporary one */
+    char *temporary, *final;
+    int lock;
+    bool has_begun; /* there is something to be removed */
+} commit;
+
+static tri_status begin(commit *c)
+{
+    tri_status status = trii_checkpoint_claim(c->folder, &c->lock);
+
     if (status == TRI_OK)
-        status = trii_checkpoint_publish(folder, temporary, final);
-    if (status != TRI_OK) {
+        status = trii_saved_sweep(c->folder);
+    if (status == TRI_OK)
+        status = next_sequence(c->folder, &c->m.sequence);
+    if (status != TRI_OK)
+        return status;
+    status = trii_checkpoint_begin(c->temporary, c->final);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "checkpoint %s", c->final);
+    c->has_begun = true;
+    return write_text(c->temporary, TRII_MANIFEST_FILE, TRII_NO_MANIFEST_YET, "",
+                      trii_writer_publish);
+}
+
+/* Writes what has begun, or removes it. */
+static tri_status end(commit *c, tri_status status, trii_pieces_told *told)
+{
+    if (status == TRI_OK)
+        status = fill_folder(c->temporary, &c->m, c->save, told);
+    if (status == TRI_OK)
+        status = trii_checkpoint_publish(c->folder, c->temporary, c->final);
+    if (status == TRI_OK) {
+        drop_old(c->folder, c->save);
+        trii_saved_remove(c->folder, c->name); /* the earlier one of the same step, if any */
+    } else if (c->has_begun) {
         char why[TRII_ERR_BYTES];
 
         snprintf(why, sizeof(why), "%s", tri_last_error());
-        trii_saved_remove(folder, name);
-        trii_err_set("checkpoint %s: %s", final, why);
+        trii_saved_remove(c->folder, c->name);
+        trii_err_set("checkpoint %s: %s", c->final, why);
     }
     return status;
 }
 
+/* Whether all ranks write the same checkpoint. */
+static tri_status compare_steps(const trii_save *save)
+{
+    int64_t step = save->info->step, least[2] = {step, -step};
+    tri_status status =
+        tri_all_reduce(save->pieces.group, least, least, 2, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+
+    if (status == TRI_OK && least[0] != -least[1])
+        status = TRII_FAIL(TRI_ERR_MISMATCH,
+                           "tri_checkpoint_save: ranks that have pieces of tensors save one step: "
+                           "one saves %" PRId64 ", one %" PRId64,
+                           least[0], -least[1]);
+    return status;
+}
+
+/* A rank that is not 0: writes its pieces into the folder that rank 0 has made. */
+static tri_status take_part(commit *c, trii_pieces_told *told)
+{
+    tri_status status = trii_pieces_tell(c->temporary, &c->save->pieces, TRI_OK, told);
+
+    return status == TRI_OK ? status : TRII_FAIL_CTX(status, "checkpoint %s", c->final);
+}
+
 tri_status trii_checkpoint_commit(const char *folder, const trii_save *save)
 {
-    trii_manifest m = {.info = *save->info, .random = *save->random};
-    char *temporary = NULL, *final = NULL;
-    char name[64];
-    tri_status status;
-    int lock;
+    tri_group *group = save->pieces.group;
+    bool leads = group == NULL || save->pieces.rank == 0;
+    commit c = {.folder = folder,
+                .save = save,
+                .m = {.info = *save->info, .random = *save->random},
+                .lock = -1};
+    trii_pieces_told told = {.bytes = NULL};
+    tri_status status = TRI_OK, begun;
 
-    status = trii_checkpoint_claim(folder, &lock);
-    if (status == TRI_OK)
-        status = trii_saved_sweep(folder);
-    if (status == TRI_OK)
-        status = next_sequence(folder, &m.sequence);
-    if (status != TRI_OK)
-        goto end;
-    snprintf(name, sizeof(name), TRII_TEMPORARY "step-%012" PRId64, m.info.step);
-    temporary = trii_path_join(folder, name);
-    final = trii_path_join(folder, name + strlen(TRII_TEMPORARY));
-    status = temporary != NULL && final != NULL ? make(folder, name, temporary, final, &m, save)
-                                                : TRI_ERR_NO_MEMORY;
-    if (status == TRI_OK) {
-        drop_old(folder, save);
-        trii_saved_remove(folder, name); /* the earlier checkpoint of the same step, if any */
-    }
-end:
-    trii_free(final);
-    trii_free(temporary);
-    trii_folder_unlock(lock);
-    return status;
+    snprintf(c.name, sizeof(c.name), TRII_TEMPORARY "step-%012" PRId64, c.m.info.step);
+    c.temporary = trii_path_join(folder, c.name);
+    c.final = trii_path_join(folder, c.name + strlen(TRII_TEMPORARY));
+    if (group != NULL)
+        status = compare_steps(save);
+    if (status == TRI_OK && (c.temporary == NULL || c.final == NULL))
+        status = TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK && leads)
+        status = begin(&c);
+    begun = trii_ranks_agree(group, status); /* the folder is there */
+    if (leads)
+        status = end(&c, begun, &told);
+    else if (begun == TRI_OK)
+        status = take_part(&c, &told);
+    /* The others wait until it is a checkpoint; but not where all have been told of a failure. */
+    if (begun == TRI_OK && !told.has_failed)
+        status = trii_ranks_agree(group, status);
+    trii_pieces_told_fini(&told);
+    trii_free(c.final);
+    trii_free(c.temporary);
+    trii_folder_unlock(c.lock);
+    return begun == TRI_OK ? status : begun;
 }

@@ -20,6 +20,19 @@
  *      "parts":[{"file":"model.safetensors","bytes":4096,"xxh3":"0123456789abcdef"},..],
  *      "xxh3":"..."}        the checksum of the compact text of everything before it
  *
+ * Where ranks hold pieces of tensors (pieces.h) it is "version":3, each rank has written a file of
+ * its own, pieces.rankR.safetensors, which is among the parts, and there is one more list:
+ *
+ *      "tensors":[{"name":"optimizer/state.weight.exp_avg","dtype":"float32","shape":[5,8],
+ *                  "pieces":[{"file":"pieces.rank0.safetensors","at":456,
+ *                             "offset":[0],"size":[20],"xxh3":"..."},..]},..]
+ *
+ * It has what PART.safetensors has not: tensor NAME of a part is either whole in that file, which
+ * rank 0 has written, or listed here as PART/NAME. `at` counts from the file's first byte, `offset`
+ * and `size` elements: one number for each dimension of the shape; or one in all, for a range of
+ * the elements in row-major order. A file's tensors have the same names, so that it can be read as
+ * it is. Pieces are there once, without holes, and none is empty.
+ *
  * It is made as FOLDER/.tmp-step-..., with {"format":"trireme checkpoint"} as manifest.json until
  * all else is there, so that what a killed writer leaves can be told from a user's folder. Every
  * file is synced, and the folder is renamed: a name step-N always shows a whole checkpoint.
@@ -33,11 +46,14 @@
 #include <trireme/checkpoint.h>
 
 #include "base/compiler.h"
+#include "train/checkpoint/pieces.h"
 #include "train/nn/random_state.h"
 
 #define TRII_SAFETENSORS_MAX_HEADER UINT64_C(100000000)
 
-#define TRII_CHECKPOINT_VERSION 2
+#define TRII_CHECKPOINT_VERSION 3      /* the highest that is read */
+#define TRII_CHECKPOINT_WHOLE 2        /* all tensors are whole: earlier releases read it, too */
+#define TRII_PIECES_FILE "pieces.rank" /* then the rank and the suffix */
 #define TRII_TENSORS_SUFFIX ".safetensors" /* of a part that holds tensors */
 #define TRII_TEXT_SUFFIX ".json"           /* of one that holds text */
 #define TRII_MODEL_NAME "model"
@@ -51,10 +67,19 @@
 #define TRII_FILE_NAME 64      /* room for the name of a file with its suffix */
 #define TRII_TEMPORARY ".tmp-" /* prefix of a checkpoint's name while it is made */
 
-/* tri_safetensors_write, and the bytes that were written with their XXH3. */
+/* What has been written, with its XXH3: the file, and the data of each entry. */
+typedef struct trii_written {
+    uint64_t bytes, hash;
+    struct trii_written_entry {
+        uint64_t at; /* of its first byte in the file */
+        uint64_t hash;
+    } * entries; /* [n], the caller's; NULL: not wanted */
+} trii_written;
+
+/* tri_safetensors_write; fills *written. */
 tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
-                                  const tri_metadata *meta, int n_meta, uint64_t *bytes_out,
-                                  uint64_t *hash_out) TRI_MUST_CHECK;
+                                  const tri_metadata *meta, int n_meta,
+                                  trii_written *written) TRI_MUST_CHECK;
 
 /* One file of a checkpoint that is to be written. */
 typedef struct trii_part {
@@ -74,9 +99,12 @@ typedef struct trii_save {
     int keep;
     const int64_t *keep_steps; /* [n_keep_steps] */
     int n_keep_steps;
+    trii_piece_list pieces;
 } trii_save;
 
-/* Writes FOLDER/step-N and removes what need not stay. */
+/* Writes FOLDER/step-N and removes what need not stay. With pieces: collective over their group, of
+ * which rank 0 writes all but the files of pieces, and the parts of the others are not read; all
+ * ranks return the same. */
 tri_status trii_checkpoint_commit(const char *folder, const trii_save *save) TRI_MUST_CHECK;
 
 /* The steps of that, which a checkpoint from another host takes, too (incoming.c). Makes the folder
@@ -95,8 +123,9 @@ typedef struct trii_manifest {
     uint64_t checksum; /* of the manifest: what tells one checkpoint from another */
     trii_random_state random;
     tri_metadata *meta; /* = info.meta */
-    char **files;       /* [n_files]: every part's name */
+    trii_listed *files; /* [n_files]: every part */
     int n_files;
+    trii_stored stored;  /* what of the tensors is in pieces */
     tri_metadata *texts; /* [n_texts]: as trii_save's */
     int n_texts;
 } trii_manifest;
@@ -105,7 +134,14 @@ typedef struct trii_manifest {
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out) TRI_MUST_CHECK;
 void trii_manifest_fini(trii_manifest *manifest);
 bool trii_manifest_has(const trii_manifest *manifest, const char *file);
-struct json_t;
+/* A part's entry in the list: NULL when memory is out. */
+struct json_t *trii_manifest_part(const char *file, uint64_t bytes, uint64_t checksum);
+/* Adds what an entry says to files[*n_inout]; path: the manifest's. Errors: FORMAT, NO_MEMORY. */
+tri_status trii_listed_read(const char *path, const struct json_t *part, trii_listed *files,
+                            int *n_inout) TRI_MUST_CHECK;
+void trii_listed_free(trii_listed *files, int n);
+/* A checksum's text. */
+struct json_t *trii_manifest_hex(uint64_t value);
 /* The checksum that an object of a manifest has under "xxh3", 16 hexadecimal digits. False: none.
  */
 bool trii_manifest_checksum(const struct json_t *object, uint64_t *value_out);

@@ -22,16 +22,12 @@ static bool ends_in(const char *text, const char *suffix)
     return n > m && strcmp(text + n - m, suffix) == 0;
 }
 
-/* Remembers the name, and what is in it where that is text. */
-static tri_status add_part(const char *file, const trii_mapping *map, trii_manifest *m)
+/* Keeps what is in it where that is text. */
+static tri_status add_text(const char *file, const trii_mapping *map, trii_manifest *m)
 {
     tri_metadata *text = &m->texts[m->n_texts];
     char *key, *value;
 
-    m->files[m->n_files] = trii_strdup(file, "name of a part");
-    if (m->files[m->n_files] == NULL)
-        return TRI_ERR_NO_MEMORY;
-    m->n_files++;
     if (!ends_in(file, TRII_TEXT_SUFFIX))
         return TRI_OK;
     m->n_texts++;
@@ -44,32 +40,40 @@ static tri_status add_part(const char *file, const trii_mapping *map, trii_manif
     return TRI_OK;
 }
 
-static tri_status verify_part(const char *dir, const json_t *part, trii_manifest *m)
+/* The file has not the checksum that it should have: which of its tensors is at fault, if one is.
+ */
+static tri_status say_damaged(const char *path, int file, const trii_mapping *map,
+                              const trii_manifest *m)
 {
-    const char *file = json_string_value(json_object_get(part, "file"));
-    uint64_t bytes, want;
+    const trii_stored_piece *p;
+    const trii_stored_tensor *t = trii_stored_damaged(&m->stored, file, map, &p);
+    char text[TRII_PIECE_TEXT];
+
+    if (t == NULL)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged: its checksum is not the manifest's", path);
+    return TRII_FAIL(TRI_ERR_FORMAT,
+                     "%s: damaged: the checksum of tensor %s, piece %s, is not the manifest's",
+                     path, t->name, trii_piece_text(&p->piece, text));
+}
+
+static tri_status verify_part(const char *dir, int index, trii_manifest *m)
+{
+    const trii_listed *file = &m->files[index];
     trii_mapping map;
     tri_status status;
-    char *path;
+    char *path = trii_path_join(dir, file->name);
 
-    if (file == NULL || strchr(file, '/') != NULL ||
-        !trii_json_size(json_object_get(part, "bytes"), &bytes) ||
-        !trii_manifest_checksum(part, &want))
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s/manifest.json: a part without file, bytes or xxh3",
-                         dir);
-    path = trii_path_join(dir, file);
     if (path == NULL)
         return TRI_ERR_NO_MEMORY;
     status = trii_mapping_open(path, &map);
     if (status == TRI_OK) {
-        if (map.bytes != bytes)
+        if (map.bytes != file->bytes)
             status = TRII_FAIL(TRI_ERR_FORMAT, "%s: %zu bytes instead of %" PRIu64, path, map.bytes,
-                               bytes);
-        else if (trii_checksum_of(map.data, map.bytes) != want)
-            status =
-                TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged: its checksum is not the manifest's", path);
+                               file->bytes);
+        else if (trii_checksum_of(map.data, map.bytes) != file->checksum)
+            status = say_damaged(path, index, &map, m);
         else
-            status = add_part(file, &map, m);
+            status = add_text(file->name, &map, m);
         trii_mapping_close(&map);
     } else if (status == TRI_ERR_NOT_FOUND) {
         status = TRI_ERR_FORMAT; /* in the checkpoint; the line names the file */
@@ -102,17 +106,25 @@ static tri_status read_metadata(const char *path, json_t *object, trii_manifest 
     return TRI_OK;
 }
 
-static tri_status verify_parts(const char *dir, const json_t *parts, trii_manifest *m)
+/* Both lists are checked before a file is read by them. */
+static tri_status verify_parts(const char *dir, const char *path, const json_t *root,
+                               trii_manifest *m)
 {
+    const json_t *parts = json_object_get(root, "parts"), *tensors;
     size_t n = json_array_size(parts);
     tri_status status = TRI_OK;
 
     m->texts = trii_alloc(n, sizeof(*m->texts), "texts");
-    m->files = trii_alloc(n, sizeof(*m->files), "names of parts");
+    m->files = trii_alloc(n, sizeof(*m->files), "files of a checkpoint");
     if (m->texts == NULL || m->files == NULL)
         return TRI_ERR_NO_MEMORY;
     for (size_t i = 0; i < n && status == TRI_OK; i++)
-        status = verify_part(dir, json_array_get(parts, i), m);
+        status = trii_listed_read(path, json_array_get(parts, i), m->files, &m->n_files);
+    tensors = json_object_get(root, "tensors");
+    if (status == TRI_OK && tensors != NULL)
+        status = trii_stored_read(path, tensors, m->files, m->n_files, &m->stored);
+    for (int i = 0; i < m->n_files && status == TRI_OK; i++)
+        status = verify_part(dir, i, m);
     return status;
 }
 
@@ -145,7 +157,6 @@ static bool read_random(const json_t *object, trii_random_state *random)
 static tri_status read_fields(const char *dir, const char *path, json_t *root, trii_manifest *m)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
-    const json_t *parts = json_object_get(root, "parts");
     uint64_t version, step, epoch, sequence;
     tri_status status;
 
@@ -153,23 +164,25 @@ static tri_status read_fields(const char *dir, const char *path, json_t *root, t
     if (format == NULL || strcmp(format, "trireme checkpoint") != 0 ||
         !trii_json_size(json_object_get(root, "version"), &version))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: not the manifest of a checkpoint", path);
-    if (version != TRII_CHECKPOINT_VERSION)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this program reads %d",
-                         path, version, TRII_CHECKPOINT_VERSION);
+    if (version < TRII_CHECKPOINT_WHOLE || version > TRII_CHECKPOINT_VERSION)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: version %" PRIu64 ", this program reads %d and %d", path, version,
+                         TRII_CHECKPOINT_WHOLE, TRII_CHECKPOINT_VERSION);
     status = trii_manifest_is_whole(root);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "%s", path);
     if (!trii_json_size(json_object_get(root, "step"), &step) ||
         !trii_json_size(json_object_get(root, "epoch"), &epoch) ||
         !trii_json_size(json_object_get(root, "sequence"), &sequence) ||
-        !read_random(json_object_get(root, "random"), &m->random) || !json_is_array(parts))
+        !read_random(json_object_get(root, "random"), &m->random) ||
+        !json_is_array(json_object_get(root, "parts")))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: step, epoch, sequence, random or parts are missing",
                          path);
     m->info.step = (int64_t)step;
     m->info.epoch = (int64_t)epoch;
     m->sequence = (int64_t)sequence;
     status = read_metadata(path, json_object_get(root, "metadata"), m);
-    return status == TRI_OK ? verify_parts(dir, parts, m) : status;
+    return status == TRI_OK ? verify_parts(dir, path, root, m) : status;
 }
 
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out)
@@ -219,16 +232,15 @@ void trii_manifest_fini(trii_manifest *manifest)
 {
     free_texts(manifest->meta, manifest->info.n_meta);
     free_texts(manifest->texts, manifest->n_texts);
-    for (int i = 0; i < manifest->n_files; i++)
-        trii_free(manifest->files[i]);
-    trii_free(manifest->files);
+    trii_listed_free(manifest->files, manifest->n_files);
+    trii_stored_fini(&manifest->stored);
     *manifest = (trii_manifest){0};
 }
 
 bool trii_manifest_has(const trii_manifest *manifest, const char *file)
 {
     for (int i = 0; i < manifest->n_files; i++) {
-        if (strcmp(manifest->files[i], file) == 0)
+        if (strcmp(manifest->files[i].name, file) == 0)
             return true;
     }
     return false;

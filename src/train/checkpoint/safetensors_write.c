@@ -162,9 +162,10 @@ static tri_status put(trii_writer *writer, trii_checksum *sum, const void *data,
     return trii_writer_put(writer, data, bytes);
 }
 
+/* first: the caller's entry 0, so that what is told of an entry gets its place. */
 static tri_status write_file(const char *path, const char *header, size_t header_bytes,
                              const tri_safetensors_entry *const *sorted, int64_t n,
-                             uint64_t *bytes_out, uint64_t *hash_out)
+                             const tri_safetensors_entry *first, trii_written *written)
 {
     trii_writer writer;
     trii_checksum sum;
@@ -176,16 +177,20 @@ static tri_status write_file(const char *path, const char *header, size_t header
     status = trii_writer_open(path, &writer);
     if (status == TRI_OK)
         status = put(&writer, &sum, header, header_bytes);
-    for (int64_t i = 0; i < n && status == TRI_OK; i++)
+    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
+        if (written->entries != NULL)
+            written->entries[sorted[i] - first] = (struct trii_written_entry){
+                writer.bytes, trii_checksum_of(sorted[i]->data, sorted[i]->bytes)};
         status = put(&writer, &sum, sorted[i]->data, sorted[i]->bytes);
+    }
     bytes = writer.bytes;
     if (status == TRI_OK)
         status = trii_writer_commit(&writer);
     else
         trii_writer_abort(&writer);
     if (status == TRI_OK) {
-        *bytes_out = bytes;
-        *hash_out = trii_checksum_value(&sum);
+        written->bytes = bytes;
+        written->hash = trii_checksum_value(&sum);
     }
     trii_checksum_fini(&sum);
     return status;
@@ -218,8 +223,7 @@ static tri_status check_arguments(const char *path, const tri_safetensors_entry 
 }
 
 tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
-                                  const tri_metadata *meta, int n_meta, uint64_t *bytes_out,
-                                  uint64_t *hash_out)
+                                  const tri_metadata *meta, int n_meta, trii_written *written)
 {
     const tri_safetensors_entry **sorted = trii_alloc((size_t)n, sizeof(*sorted), "entries");
     json_t *root = json_object();
@@ -240,7 +244,7 @@ tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry 
     if (status == TRI_OK)
         status = dump_header(root, &header, &header_bytes);
     if (status == TRI_OK)
-        status = write_file(path, header, header_bytes, sorted, n, bytes_out, hash_out);
+        status = write_file(path, header, header_bytes, sorted, n, entries, written);
     trii_free(header);
     json_decref(root);
     trii_free(sorted);
@@ -250,10 +254,10 @@ tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry 
 tri_status tri_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
                                  const tri_metadata *meta, int n_meta)
 {
-    uint64_t bytes, hash;
+    trii_written written = {.entries = NULL};
     tri_status status = check_arguments(path, entries, n, meta, n_meta);
 
     if (status != TRI_OK)
         return status;
-    return trii_safetensors_write(path, entries, n, meta, n_meta, &bytes, &hash);
+    return trii_safetensors_write(path, entries, n, meta, n_meta, &written);
 }

@@ -6,11 +6,13 @@
 
 #include <string.h>
 
+#include <trireme/group.h>
 #include <trireme/optim.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/pages.h"
+#include "train/tensor/persistent.h"
 
 /* --- lists of named tensors ----------------------------------------------- */
 
@@ -59,6 +61,11 @@ trii_state_list trii_state_of_extra(const tri_checkpoint_extra *extra)
     return (trii_state_list){.count = extra_count, .at = extra_at, .extra = extra};
 }
 
+const trii_held *trii_held_of(const tri_tensor *tensor)
+{
+    return tensor != NULL && !trii_is_handle(tensor) ? tensor->held : NULL;
+}
+
 void trii_state_describe(tri_state_entry state, tri_safetensors_entry *entry)
 {
     *entry = (tri_safetensors_entry){.name = state.name,
@@ -74,7 +81,7 @@ void trii_state_describe(tri_state_entry state, tri_safetensors_entry *entry)
 /* What a snapshot takes: counted first, so that memory is asked for once. */
 typedef struct need {
     size_t data, strings;
-    int64_t entries;
+    int64_t entries, boxes; /* boxes: so many of the entries are pieces */
     int pairs;
 } need;
 
@@ -83,6 +90,8 @@ typedef struct lists {
     trii_state_list list[2 + TRII_MAX_EXTRAS];
     const char *name[2 + TRII_MAX_EXTRAS]; /* of the file, without its suffix */
     int n;
+    tri_group *group; /* over which tensors are in pieces, or NULL */
+    bool has_whole;   /* this rank saves those that are whole */
 } lists;
 
 static size_t aligned(size_t bytes)
@@ -104,24 +113,38 @@ static void count_pairs(need *n, const tri_metadata *pairs, int n_pairs)
     n->pairs += n_pairs;
 }
 
+static void count_list(need *n, const lists *all, int k)
+{
+    int64_t entries = all->list[k].count(&all->list[k]);
+
+    n->strings += strlen(all->name[k]) + sizeof(TRII_TENSORS_SUFFIX);
+    for (int64_t i = 0; i < entries; i++) {
+        tri_state_entry state = all->list[k].at(&all->list[k], i);
+        const trii_held *held = trii_held_of(state.tensor);
+        tri_safetensors_entry entry;
+
+        if (held == NULL && !all->has_whole)
+            continue;
+        if (held != NULL && held->tensor != NULL)
+            state.tensor = held->tensor;
+        trii_state_describe(state, &entry);
+        n->data += aligned(entry.bytes);
+        count_text(n, entry.name);
+        n->entries++;
+        if (held != NULL) {
+            n->strings += strlen(all->name[k]) + 1;
+            n->boxes++;
+        }
+    }
+}
+
 static need count(const lists *all, const tri_metadata *texts, int n_texts,
                   const tri_checkpoint_info *info)
 {
     need n = {0};
 
-    for (int k = 0; k < all->n; k++) {
-        int64_t entries = all->list[k].count(&all->list[k]);
-
-        n.strings += strlen(all->name[k]) + sizeof(TRII_TENSORS_SUFFIX);
-        n.entries += entries;
-        for (int64_t i = 0; i < entries; i++) {
-            tri_safetensors_entry entry;
-
-            trii_state_describe(all->list[k].at(&all->list[k], i), &entry);
-            n.data += aligned(entry.bytes);
-            count_text(&n, entry.name);
-        }
-    }
+    for (int k = 0; k < all->n; k++)
+        count_list(&n, all, k);
     if (info != NULL)
         count_pairs(&n, info->meta, info->n_meta);
     count_pairs(&n, texts, n_texts);
@@ -148,6 +171,11 @@ static tri_status make_room(trii_snapshot *s, const need *n)
         s->n_entries = n->entries;
         s->entries = trii_alloc((size_t)n->entries, sizeof(*s->entries), "state entries");
     }
+    if (s->boxes == NULL || n->boxes > s->n_boxes) {
+        trii_free(s->boxes);
+        s->n_boxes = n->boxes;
+        s->boxes = trii_alloc((size_t)n->boxes, sizeof(*s->boxes), "pieces of the state");
+    }
     if (s->strings == NULL || n->strings > s->string_bytes) {
         trii_free(s->strings);
         s->string_bytes = n->strings;
@@ -158,14 +186,16 @@ static tri_status make_room(trii_snapshot *s, const need *n)
         s->n_pairs = n->pairs;
         s->pairs = trii_alloc((size_t)n->pairs, sizeof(*s->pairs), "metadata");
     }
-    return s->entries != NULL && s->strings != NULL && s->pairs != NULL ? TRI_OK
-                                                                        : TRI_ERR_NO_MEMORY;
+    return s->entries != NULL && s->boxes != NULL && s->strings != NULL && s->pairs != NULL
+               ? TRI_OK
+               : TRI_ERR_NO_MEMORY;
 }
 
 /* Where the next of each goes. */
 typedef struct cursor {
     char *data, *text;
-    tri_safetensors_entry *entry;
+    tri_safetensors_entry *entry, *piece; /* of a whole tensor, of a piece */
+    trii_box *box;
     tri_metadata *pair;
 } cursor;
 
@@ -191,26 +221,87 @@ static const tri_metadata *put_pairs(cursor *at, const tri_metadata *pairs, int 
     return first;
 }
 
-static tri_status put_list(cursor *at, const trii_state_list *list, const char *name,
-                           trii_part *part)
+static tri_status put_data(cursor *at, tri_tensor *tensor, tri_safetensors_entry *entry)
 {
+    tri_status status;
+
+    entry->data = at->data;
+    status = tri_tensor_copy_out(tensor, at->data, entry->bytes);
+    at->data += aligned(entry->bytes);
+    return status == TRI_OK ? status : TRII_FAIL_CTX(status, "state %s", entry->name);
+}
+
+/* "PART/NAME". */
+static const char *put_name(cursor *at, const char *part, const char *name)
+{
+    const char *both = put_text(at, part);
+
+    at->text[-1] = '/';
+    (void)put_text(at, name);
+    return both;
+}
+
+static tri_status put_piece(cursor *at, const char *part, tri_state_entry state,
+                            const trii_held *held)
+{
+    tri_safetensors_entry *entry = at->piece++;
+    trii_box *box = at->box++;
+
+    if (held->tensor != NULL)
+        state.tensor = held->tensor;
+    trii_state_describe(state, entry);
+    entry->name = put_name(at, part, state.name);
+    *box = (trii_box){.ndim = held->ndim, .piece = held->piece};
+    memcpy(box->shape, held->shape, sizeof(box->shape));
+    if (!trii_piece_fits(&box->piece, box->shape, box->ndim) ||
+        trii_piece_count(&box->piece) != tri_tensor_numel(state.tensor))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "state %s: piece %s of the whole does not fit it, or is not the %lld "
+                         "elements that are here",
+                         entry->name, trii_piece_text(&box->piece, (char[TRII_PIECE_TEXT]){""}),
+                         (long long)tri_tensor_numel(state.tensor));
+    /* In the file it has the shape of the box. */
+    entry->ndim = box->piece.ndim;
+    memcpy(entry->shape, box->piece.size, sizeof(entry->shape));
+    if (held->is_replica) {
+        box->piece = trii_piece_range(0, 0);
+        entry->ndim = 1;
+        entry->shape[0] = 0;
+        entry->bytes = 0;
+        return TRI_OK;
+    }
+    return put_data(at, state.tensor, entry);
+}
+
+static tri_status put_list(cursor *at, const lists *all, int k, trii_part *part)
+{
+    const trii_state_list *list = &all->list[k];
+    int64_t n = list->count(list);
     tri_status status = TRI_OK;
 
-    *part = (trii_part){.file = at->text, .entries = at->entry, .n = list->count(list)};
-    (void)put_text(at, name);
+    *part = (trii_part){.file = at->text, .entries = at->entry};
+    (void)put_text(at, all->name[k]);
     at->text--;
     (void)put_text(at, TRII_TENSORS_SUFFIX);
-    for (int64_t i = 0; i < part->n && status == TRI_OK; i++) {
+    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
         tri_state_entry state = list->at(list, i);
+        const trii_held *held = trii_held_of(state.tensor);
 
-        trii_state_describe(state, at->entry);
-        at->entry->name = put_text(at, state.name);
-        at->entry->data = at->data;
-        status = tri_tensor_copy_out(state.tensor, at->data, at->entry->bytes);
-        if (status != TRI_OK)
-            status = TRII_FAIL_CTX(status, "state %s", at->entry->name);
-        at->data += aligned(at->entry->bytes);
-        at->entry++;
+        if (held != NULL && held->group != all->group)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "state %s: its pieces are over another group than those of tensors "
+                             "before it",
+                             state.name);
+        if (held != NULL) {
+            status = put_piece(at, all->name[k], state, held);
+        } else if (all->has_whole) {
+            tri_safetensors_entry *entry = at->entry++;
+
+            part->n++;
+            trii_state_describe(state, entry);
+            entry->name = put_text(at, state.name);
+            status = put_data(at, state.tensor, entry);
+        }
     }
     return status;
 }
@@ -219,6 +310,29 @@ static void add_list(lists *all, trii_state_list list, const char *name)
 {
     all->list[all->n] = list;
     all->name[all->n++] = name;
+}
+
+static tri_group *group_of_list(trii_state_list list)
+{
+    for (int64_t i = 0; i < list.count(&list); i++) {
+        const trii_held *held = trii_held_of(list.at(&list, i).tensor);
+
+        if (held != NULL)
+            return held->group;
+    }
+    return NULL;
+}
+
+tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
+                               const tri_checkpoint_info *info)
+{
+    tri_group *group = module != NULL ? group_of_list(trii_state_of_module(module)) : NULL;
+
+    if (group == NULL && optimizer != NULL)
+        group = group_of_list(trii_state_of_optimizer(optimizer));
+    for (int i = 0; info != NULL && i < info->n_extras && group == NULL; i++)
+        group = group_of_list(trii_state_of_extra(&info->extras[i]));
+    return group;
 }
 
 tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimizer *optimizer,
@@ -231,6 +345,11 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
     cursor at;
     need n;
 
+    all.group = trii_group_of_state(module, optimizer, info);
+    s->pieces = (trii_piece_list){.group = all.group};
+    if (all.group != NULL)
+        s->pieces.rank = tri_group_rank(all.group);
+    all.has_whole = s->pieces.rank == 0;
     add_list(&all, trii_state_of_module(module), TRII_MODEL_NAME);
     if (optimizer != NULL)
         add_list(&all, trii_state_of_optimizer(optimizer), TRII_OPTIMIZER_NAME);
@@ -246,9 +365,17 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
     status = make_room(s, &n);
     if (status != TRI_OK)
         return status;
-    at = (cursor){s->data, s->strings, s->entries, s->pairs};
+    s->pieces.n = n.boxes;
+    s->pieces.boxes = s->boxes;
+    s->pieces.entries = s->entries + (n.entries - n.boxes);
+    at = (cursor){.data = s->data,
+                  .text = s->strings,
+                  .entry = s->entries,
+                  .piece = s->entries + (n.entries - n.boxes),
+                  .box = s->boxes,
+                  .pair = s->pairs};
     for (int k = 0; k < all.n && status == TRI_OK; k++)
-        status = put_list(&at, &all.list[k], all.name[k], &s->parts[k]);
+        status = put_list(&at, &all, k, &s->parts[k]);
     s->n_parts = all.n;
     s->info = (tri_checkpoint_info){0};
     if (status == TRI_OK && info != NULL) {
@@ -267,6 +394,7 @@ void trii_snapshot_fini(trii_snapshot *s)
 {
     trii_pages_free(s->data, s->data_bytes);
     trii_free(s->entries);
+    trii_free(s->boxes);
     trii_free(s->strings);
     trii_free(s->pairs);
     *s = (trii_snapshot){0};

@@ -33,12 +33,15 @@ typedef struct trii_snapshot {
     const tri_metadata *texts; /* [n_texts] */
     int n_texts;
     trii_random_state random;
+    trii_piece_list pieces; /* what is not whole; of ranks other than 0 nothing else is copied */
 
     /* Memory, as much as the largest snapshot wanted. */
     void *data; /* contents of all tensors */
     size_t data_bytes;
     tri_safetensors_entry *entries;
     int64_t n_entries;
+    trii_box *boxes; /* of the entries of `pieces` */
+    int64_t n_boxes;
     char *strings; /* all names, keys and values */
     size_t string_bytes;
     tri_metadata *pairs; /* of info and texts */
@@ -46,7 +49,8 @@ typedef struct trii_snapshot {
 } trii_snapshot;
 
 /* Copies the state now. The arguments have been checked; optimizer and info may be NULL. Errors:
- * NO_MEMORY, those of the tensors. */
+ * NO_MEMORY, those of the tensors, INVALID_ARG (the pieces are of several groups, or not as large
+ * as the tensors that are said to have them). */
 tri_status trii_snapshot_take(trii_snapshot *snapshot, tri_module *module, tri_optimizer *optimizer,
                               const tri_checkpoint_info *info) TRI_MUST_CHECK;
 void trii_snapshot_fini(trii_snapshot *snapshot);
@@ -57,6 +61,10 @@ void trii_snapshot_fini(trii_snapshot *snapshot);
 tri_status trii_check_module(tri_module *module, const char *call) TRI_MUST_CHECK;
 /* INVALID_ARG: entries without name or tensor. */
 tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra) TRI_MUST_CHECK;
+/* The group over which the state is in pieces, so that all its ranks save together; NULL: all is
+ * whole. Any argument may be NULL, and info has been checked. */
+tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
+                               const tri_checkpoint_info *info);
 /* All that can be wrong with the arguments of a save. */
 tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
                            const tri_checkpoint_info *info,

@@ -10,6 +10,7 @@
 
 struct trii_placed; /* train/dist/placement.h */
 struct trii_packed; /* packed.h */
+struct trii_held;   /* piece.h */
 
 struct tri_tensor {
     atomic_int refs;
@@ -62,6 +63,7 @@ struct tri_tensor {
     tri_tensor *next_sharer; /* sharing.c's */
     tri_tensor *grad;        /* owned; same shape; may lie in a bucket of a group's arena */
     const struct trii_placed *placed; /* borrowed; NULL = gradients stay local */
+    const struct trii_held *held;     /* borrowed; NULL = this rank has all of it */
 };
 
 /* A step's handle is not an address: its low bit is 1. train/graph/record/handle.c interprets the

@@ -1,0 +1,32 @@
+/*
+ * ranks_agree.c - whether a step has succeeded on all ranks; see pieces.h.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <trireme/group.h>
+
+#include "base/err.h"
+#include "train/checkpoint/pieces.h"
+
+tri_status trii_ranks_agree(tri_group *group, tri_status status)
+{
+    int rank = group != NULL ? tri_group_rank(group) : 0, failed;
+    /* The lowest rank that failed is the smallest number; no memory is needed. */
+    int64_t mine = status == TRI_OK ? INT64_MAX : (int64_t)rank << 32 | (int64_t)-status;
+    char line[TRII_ERR_BYTES] = "";
+    tri_status told;
+
+    if (group == NULL || tri_group_size(group) <= 1)
+        return status;
+    if (status != TRI_OK)
+        snprintf(line, sizeof(line), "%s", tri_last_error());
+    told = tri_all_reduce(group, &mine, &mine, 1, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+    if (told != TRI_OK || mine == INT64_MAX)
+        return told;
+    failed = (int)(mine >> 32);
+    told = tri_broadcast(group, line, sizeof(line), TRI_DTYPE_U8, failed, NULL);
+    return told != TRI_OK
+               ? told
+               : TRII_FAIL((tri_status) - (mine & INT32_MAX), "rank %d: %s", failed, line);
+}
