@@ -28,7 +28,7 @@
 #define CALL "tri_checkpoint_fetch"
 #define ROUNDS 3
 #define CHUNK ((size_t)4 << 20)
-#define MAX_FILES 32
+#define MAX_FILES 2048 /* ranks that have pieces write a file each */
 #define NAME_BYTES 64
 #define MARKER ".tmp-fetch-"
 
