@@ -425,7 +425,7 @@ static void a_kernel_that_fails_late_fails_its_step(void **state)
     for (int over = 0; over < 3; over++) {
         y = tri_sum(tri_square(x), NULL, 0, false);
         y = tri_keep(over > 0 ? tri_neg(tri_to(y, over == 1 ? TRI_CPU(0) : TRI_CUDA(1))) : y);
-        guarded_fail_kernel(1);
+        guarded_fail(GUARDED_KERNEL, 1);
         CHECK_FAILS(tri_run(), TRI_ERR_INTERNAL, "failed on cuda:0");
         CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INTERNAL, "failed on cuda:0");
         tri_step_end();
@@ -512,7 +512,7 @@ static void values_that_a_failure_may_have_overwritten_are_lost(void **state)
     w = tri_tensor_clone(x);
     CHECK_OK(trii_resolve(trii_step_current(), tri_cumsum(tri_cumsum(tri_neg(w), 0), 0), &id));
     CHECK_OK(trii_bind(trii_step_current(), id, w));
-    guarded_fail_kernel(3);
+    guarded_fail(GUARDED_KERNEL, 3);
     CHECK_FAILS(tri_run(), TRI_ERR_INTERNAL, "failed on cuda:0");
     tri_step_end();
     CHECK_FAILS(tri_tensor_status(w), TRI_ERR_STATE, "the contents are lost");

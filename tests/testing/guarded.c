@@ -20,6 +20,32 @@
 #define BYTES ((size_t)64 << 20)
 #define QUEUE 64
 
+/* --- failures on purpose -------------------------------------------------- */
+
+static atomic_int failing_call, fails_in;
+
+static tri_status check_call(guarded_call call, int index)
+{
+    static const char *const names[] = {"a kernel", "compile", "queue_create", "begin", "run",
+                                        "copy",     "record",  "wait",         "alloc"};
+
+    if (atomic_load(&failing_call) != (int)call || atomic_load(&fails_in) <= 0 ||
+        atomic_fetch_sub(&fails_in, 1) != 1)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INTERNAL, "%s failed on cuda:%d", names[call], index);
+}
+
+void guarded_fail(guarded_call call, int n)
+{
+    atomic_store(&failing_call, (int)call);
+    atomic_store(&fails_in, n);
+}
+
+bool guarded_failed(void)
+{
+    return atomic_load(&fails_in) <= 0;
+}
+
 /* --- memory --------------------------------------------------------------- */
 
 typedef struct block {
@@ -72,10 +98,11 @@ static block **find_gap(int index, size_t bytes, size_t *at_out)
 static tri_status guarded_alloc(int index, size_t bytes, void **data_out)
 {
     size_t room = (bytes + 64) / 64 * 64;
-    block *own = malloc(sizeof(*own)), **at;
+    tri_status status = check_call(GUARDED_ALLOC, index);
+    block *own = status == TRI_OK ? malloc(sizeof(*own)) : NULL, **at;
 
     if (own == NULL)
-        return TRI_ERR_NO_MEMORY;
+        return status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     trii_mutex_lock(&memories[index].lock);
     at = find_gap(index, room, &own->at);
     if (at != NULL) {
@@ -155,13 +182,14 @@ typedef struct guarded_queue {
     submitted waiting[QUEUE];
     tri_status status; /* of this run: the first failure, and its line */
     char line[TRII_ERR_BYTES];
-    bool *reached; /* [event] */
+    int32_t n_events;
+    bool *recorded, *reached; /* [event] in this run */
 } guarded_queue;
 
 /* Guards all queues: a thread that waits for something runs all that comes before it, on any of
  * them. */
 static trii_mutex running = TRII_MUTEX_INITIALIZER;
-static atomic_int n_kernels, n_waits, fails_in;
+static atomic_int n_kernels, n_waits;
 
 static guarded_queue *queue_of(trii_queue *queue)
 {
@@ -175,8 +203,9 @@ static tri_status run_kernel(const submitted *s)
     tri_status status;
 
     atomic_fetch_add(&n_kernels, 1);
-    if (atomic_load(&fails_in) > 0 && atomic_fetch_sub(&fails_in, 1) == 1)
-        return TRII_FAIL(TRI_ERR_INTERNAL, "the kernel %s failed on cuda:%d", inner->name, index);
+    status = check_call(GUARDED_KERNEL, index);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", inner->name);
     open_memory(index);
     status = inner->run(inner, s->args, &s->run);
     close_memory(index);
@@ -251,16 +280,20 @@ static tri_status synchronise(trii_queue *queue)
     return status;
 }
 
-static tri_status submit(trii_queue *queue, submitted s)
+static tri_status submit(guarded_call call, trii_queue *queue, submitted s)
 {
     guarded_queue *own = queue_of(queue);
-    tri_status status = TRI_OK;
+    tri_status status = check_call(call, trii_device_index_of(queue->device));
 
+    if (status != TRI_OK)
+        return status;
     trii_mutex_lock(&running);
     if (own->n == QUEUE)
         status = synchronise_locked(own);
+    assert(s.what != RECORD || !own->recorded[s.event]);
+    assert(s.what != WAIT || s.other->recorded[s.event]);
     if (s.what == RECORD)
-        own->reached[s.event] = false;
+        own->recorded[s.event] = true;
     own->waiting[own->n++] = s;
     trii_mutex_unlock(&running);
     return status;
@@ -268,51 +301,60 @@ static tri_status submit(trii_queue *queue, submitted s)
 
 static tri_status guarded_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
-    return submit(run->queue, (submitted){.what = RUN,
-                                          .kernel = (const guarded_kernel *)(const void *)kernel,
-                                          .args = args,
-                                          .run = *run});
+    return submit(GUARDED_RUN, run->queue,
+                  (submitted){.what = RUN,
+                              .kernel = (const guarded_kernel *)(const void *)kernel,
+                              .args = args,
+                              .run = *run});
 }
 
 static tri_status copy(trii_queue *queue, void *dst, tri_device src_device, const void *src,
                        size_t bytes)
 {
     return submit(
-        queue,
+        GUARDED_COPY, queue,
         (submitted){.what = COPY, .from = src_device, .dst = dst, .src = src, .bytes = bytes});
 }
 
 static tri_status record(trii_queue *queue, int32_t event)
 {
-    return submit(queue, (submitted){.what = RECORD, .event = event});
+    return submit(GUARDED_RECORD, queue, (submitted){.what = RECORD, .event = event});
 }
 
 static tri_status wait(trii_queue *queue, trii_queue *other, int32_t event)
 {
-    return submit(queue, (submitted){.what = WAIT, .other = queue_of(other), .event = event});
+    return submit(GUARDED_WAIT, queue,
+                  (submitted){.what = WAIT, .other = queue_of(other), .event = event});
 }
 
 /* Kernels are the host's and run on the calling thread. */
 static tri_status begin(trii_queue *queue)
 {
+    guarded_queue *own = queue_of(queue);
     trii_queue host = {TRI_CPU(0)};
+    tri_status status = check_call(GUARDED_BEGIN, trii_device_index_of(queue->device));
 
-    assert(queue_of(queue)->n == 0);
-    queue_of(queue)->status = TRI_OK;
-    return trii_device_cpu.begin(&host);
+    assert(own->n == 0);
+    own->status = TRI_OK;
+    memset(own->recorded, 0, (size_t)own->n_events * sizeof(*own->recorded));
+    memset(own->reached, 0, (size_t)own->n_events * sizeof(*own->reached));
+    return status == TRI_OK ? trii_device_cpu.begin(&host) : status;
 }
 
 static tri_status queue_create(tri_device device, int32_t n_events, trii_queue **queue_out)
 {
-    guarded_queue *own = calloc(1, sizeof(*own));
+    tri_status status = check_call(GUARDED_QUEUE_CREATE, trii_device_index_of(device));
+    guarded_queue *own = status == TRI_OK ? calloc(1, sizeof(*own)) : NULL;
 
     if (own == NULL)
-        return TRI_ERR_NO_MEMORY;
-    own->reached = calloc((size_t)n_events + 1, sizeof(*own->reached));
-    if (own->reached == NULL) {
+        return status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
+    own->recorded = calloc(2 * (size_t)n_events + 1, sizeof(*own->recorded));
+    if (own->recorded == NULL) {
         free(own);
         return TRI_ERR_NO_MEMORY;
     }
+    own->reached = own->recorded + n_events;
+    own->n_events = n_events;
     own->base.device = device;
     *queue_out = &own->base;
     return TRI_OK;
@@ -321,7 +363,7 @@ static tri_status queue_create(tri_device device, int32_t n_events, trii_queue *
 static void queue_destroy(trii_queue *queue)
 {
     assert(queue_of(queue)->n == 0);
-    free(queue_of(queue)->reached);
+    free(queue_of(queue)->recorded);
     free(queue_of(queue));
 }
 
@@ -357,9 +399,10 @@ static tri_status compile(tri_device device, const trii_ir *ir, const trii_group
                           trii_kernel **kernel_out)
 {
     trii_kernel *inner = NULL;
-    tri_status status = trii_device_cpu.compile(TRI_CPU(0), ir, group, &inner);
+    tri_status status = check_call(GUARDED_COMPILE, trii_device_index_of(device));
 
-    (void)device;
+    if (status == TRI_OK)
+        status = trii_device_cpu.compile(TRI_CPU(0), ir, group, &inner);
     return wrap(status, inner, kernel_out);
 }
 
@@ -426,9 +469,4 @@ int guarded_kernels(void)
 int guarded_waits(void)
 {
     return atomic_load(&n_waits);
-}
-
-void guarded_fail_kernel(int n)
-{
-    atomic_store(&fails_in, n);
 }

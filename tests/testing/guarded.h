@@ -10,6 +10,7 @@
 #ifndef TEST_GUARDED_H
 #define TEST_GUARDED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Before anything else. Once. */
@@ -20,7 +21,21 @@ int guarded_kernels(void);
 int guarded_waits(void);
 /* Bytes of the device's memory that somebody has. */
 size_t guarded_bytes(int index);
-/* The n-th kernel from now on fails when it runs. */
-void guarded_fail_kernel(int n);
+/* The n-th call of this kind from now on fails; a kernel when it runs. */
+typedef enum guarded_call {
+    GUARDED_KERNEL,
+    GUARDED_COMPILE,
+    GUARDED_QUEUE_CREATE,
+    GUARDED_BEGIN,
+    GUARDED_RUN,
+    GUARDED_COPY,
+    GUARDED_RECORD,
+    GUARDED_WAIT,
+    GUARDED_ALLOC,
+    GUARDED_CALLS
+} guarded_call;
+void guarded_fail(guarded_call call, int n);
+/* Whether it has. */
+bool guarded_failed(void);
 
 #endif
