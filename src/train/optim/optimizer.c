@@ -102,6 +102,12 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
     if (status != TRI_OK)
         return status;
     param->tensor = tri_tensor_ref(tensor);
+    param->home = tri_tensor_ref(trii_home(tensor));
+    if (param->home != tensor) {
+        o->sharded = true;
+        param->start = tensor->placed->start;
+        param->empty = param->home->shape[0] == 0;
+    }
     o->n_params++;
     return TRI_OK;
 }
@@ -179,9 +185,8 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
             tri_state_entry *listed = &o->state[o->n_state];
             tri_status status;
 
-            status =
-                trii_tensor_create(param->tensor->dtype, param->tensor->shape, param->tensor->ndim,
-                                   param->tensor->device, &param->state[s]);
+            status = trii_tensor_create(param->home->dtype, param->home->shape, param->home->ndim,
+                                        param->home->device, &param->state[s]);
             if (status == TRI_OK && recipe->state_value != 0.0)
                 status = tri_init_constant(param->state[s], recipe->state_value);
             if (status != TRI_OK)
@@ -263,6 +268,7 @@ void tri_optimizer_destroy(tri_optimizer *o)
     for (int i = 0; i < o->n_params; i++) {
         for (int s = 0; s < TRII_UPDATE_STATES; s++)
             tri_tensor_unref(o->params[i].state[s]);
+        tri_tensor_unref(o->params[i].home);
         tri_tensor_unref(o->params[i].tensor);
         trii_free(o->params[i].name);
     }
@@ -395,7 +401,7 @@ static tri_status take_gradient(const recording *r, int i, trii_vid *grad_out)
     const trii_given *given = r->o->given;
 
     if (TRII_LIKELY(given == NULL))
-        return trii_grad_consume(r->step, r->o->params[i].tensor, grad_out);
+        return trii_grad_consume(r->step, r->o->params[i].home, grad_out);
     *grad_out = TRII_NO_VALUE;
     return given->grads[i] != NULL ? trii_resolve(r->step, given->grads[i], grad_out) : TRI_OK;
 }
@@ -417,14 +423,18 @@ static tri_status record_update(recording *r, int i, int64_t updates)
 {
     trii_optim_param *param = &r->o->params[i];
     trii_vid grad = TRII_NO_VALUE;
-    likeness like = {param->group,         updates, TRII_NO_VALUE, 0.0, param->tensor->dtype,
-                     param->tensor->device};
+    likeness like = {param->group,       updates, TRII_NO_VALUE, 0.0, param->home->dtype,
+                     param->home->device};
     tri_status status = take_gradient(r, i, &grad);
 
     if (status == TRI_OK && TRII_UNLIKELY(r->o->given != NULL))
         status = take_factor(r, &like);
     else if (status == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))
         status = trii_optimizer_clipped(r->o, r->step, param, &grad, &like.scale, &like.limit);
+    if (status == TRI_OK && grad != TRII_NO_VALUE && TRII_UNLIKELY(param->empty)) {
+        r->any = param->adding = true; /* it counts as one, on this rank as on the others */
+        return TRI_OK;
+    }
     if (status == TRI_OK && grad != TRII_NO_VALUE && r->batch.n > 0 &&
         (!is_like(&like, &r->like) || trii_update_is_full(&r->batch)))
         status = flush(r, i);
@@ -434,7 +444,7 @@ static tri_status record_update(recording *r, int i, int64_t updates)
     if (r->batch.n == 0)
         status = begin_batch(r, &like);
     if (status == TRI_OK)
-        status = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
+        status = trii_update_add(&r->batch, r->step, param->home, grad, param->state);
     param->adding = status == TRI_OK;
     return status;
 }
@@ -495,12 +505,11 @@ static tri_status follow(const tri_optimizer *o)
     for (int i = 0; i < o->n_params && status == TRI_OK; i++) {
         const trii_optim_param *param = &o->params[i];
 
-        if (TRII_LIKELY(param->state[0] == NULL ||
-                        param->state[0]->device == param->tensor->device))
+        if (TRII_LIKELY(param->state[0] == NULL || param->state[0]->device == param->home->device))
             continue;
         for (int s = 0; s < TRII_UPDATE_STATES && status == TRI_OK; s++) {
             if (param->state[s] != NULL)
-                status = trii_tensor_send(param->state[s], param->tensor->device);
+                status = trii_tensor_send(param->state[s], param->home->device);
         }
     }
     return status;
@@ -561,6 +570,12 @@ tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
 
 tri_status trii_optimizer_step_given(tri_optimizer *o, const trii_given *given)
 {
+    for (int i = 0; i < o->n_params; i++)
+        if (trii_home(o->params[i].tensor) != o->params[i].tensor)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s is divided by tri_zero: gradients of a remote optimizer are those "
+                             "of whole parameters",
+                             o->params[i].name);
     return step_with(o, NULL, given);
 }
 
@@ -571,8 +586,11 @@ tri_status(tri_optimizer_step)(tri_optimizer *o)
 
 void tri_optimizer_zero_grad(tri_optimizer *o)
 {
-    for (int i = 0; o != NULL && i < o->n_params; i++)
+    for (int i = 0; o != NULL && i < o->n_params; i++) {
         trii_grad_clear(o->params[i].tensor);
+        if (TRII_UNLIKELY(o->params[i].home != o->params[i].tensor))
+            trii_grad_clear(o->params[i].home);
+    }
     if (o != NULL && o != &trii_optimizer_out_of_memory)
         o->n_clips = 0;
 }

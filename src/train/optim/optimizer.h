@@ -10,6 +10,7 @@
 
 #include <trireme/optim.h>
 
+#include "train/dist/placement.h"
 #include "train/graph/ops/update.h"
 #include "train/graph/step/step.h"
 
@@ -24,8 +25,11 @@ typedef struct trii_optim_group {
 typedef struct trii_optim_param {
     char *name;
     tri_tensor *tensor;                    /* a reference is held */
-    tri_tensor *state[TRII_UPDATE_STATES]; /* same shape and type; references are held */
+    tri_tensor *home;                      /* trii_home of it then; a reference is held */
+    tri_tensor *state[TRII_UPDATE_STATES]; /* home's shape and type; references are held */
+    int64_t start;                         /* of home in the tensor: its first element */
     int group;
+    bool empty;       /* home is a piece of no elements, which has an update in no batch */
     bool adding;      /* in this tri_optimizer_step: its update is in the batch, */
     bool recorded;    /* and recorded */
     trii_vid clipped; /* the gradient that was clipped; NO_VALUE = it had none */
@@ -65,6 +69,7 @@ struct tri_optimizer {
     int n_groups;
     trii_optim_param *params;
     int n_params, cap_params;
+    bool sharded;           /* of some, home is a piece */
     tri_tensor *updates;    /* i64 [n_params]; never part of a step */
     tri_state_entry *state; /* what tri_optimizer_state lists; names owned */
     int n_state;
@@ -125,6 +130,15 @@ tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
 /* The next update multiplies them by this factor, as its last clip. */
 tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
                                      double factor) TRI_MUST_CHECK;
+
+/* home.c: fails (STATE) unless a parameter has the home that it had when that was noted, and no
+ * gradient that is this rank's own where it is a piece. `owner`: who has noted it, for messages. */
+tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_tensor *home,
+                           const char *owner, const char *name) TRI_MUST_CHECK;
+/* Which range of which tensor a listed state is of: elements from *start_out on. NULL: it is whole,
+ * or of no tensor. */
+const tri_tensor *trii_optimizer_state_of(const tri_optimizer *optimizer, int64_t index,
+                                          int64_t *start_out);
 
 /* tri_optimizer_step with these gradients. Given ones are of no unit, and the parameters' own stay
  * as they are. */

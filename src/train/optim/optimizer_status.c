@@ -32,7 +32,13 @@ tri_status trii_optimizer_before_update(tri_optimizer *o, trii_step *step)
     trii_unit *last = NULL;
     tri_status status = TRI_OK;
 
-    for (int i = 0; i < o->n_params && status == TRI_OK; i++)
-        status = trii_unit_before_update(o->params[i].tensor, &last, step);
+    for (int i = 0; i < o->n_params && status == TRI_OK; i++) {
+        const trii_optim_param *param = &o->params[i];
+        tri_tensor *tensor = param->tensor;
+
+        status = trii_unit_before_update(tensor, &last, step);
+        if (status == TRI_OK && TRII_UNLIKELY(param->home != tensor || trii_home(tensor) != tensor))
+            status = trii_home_check(step, tensor, param->home, o->ops->name, param->name);
+    }
     return status;
 }

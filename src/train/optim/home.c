@@ -1,0 +1,46 @@
+/*
+ * home.c - optimizers of sharded parameters (train/dist/placement.h): each rank updates its piece,
+ * and of that alone it has a gradient and state. Which piece is noted when the optimizer is made.
+ */
+#include "base/err.h"
+#include "train/optim/optimizer.h"
+
+static tri_status refuse_other_home(const tri_tensor *tensor, const tri_tensor *home,
+                                    const char *owner, const char *name)
+{
+    if (home == tensor)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "%s was made before tri_zero divided its parameters (%s): make it from "
+                         "the module that tri_zero returns",
+                         owner, name);
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "the model of tri_zero that divided %s was destroyed after %s was made: make "
+                     "a new one from the module that has the parameters now",
+                     name, owner);
+}
+
+tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_tensor *home,
+                           const char *owner, const char *name)
+{
+    if (TRII_UNLIKELY(trii_home(tensor) != home))
+        return refuse_other_home(tensor, home, owner, name);
+    if (TRII_LIKELY(home == tensor) || !trii_step_has_grad(step, tensor))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "%s has a gradient of this rank's losses alone (tri_ddp_no_sync_begin), and "
+                     "ranks update it in pieces: call tri_backward once after tri_ddp_no_sync_end, "
+                     "which averages what has added up",
+                     name);
+}
+
+const tri_tensor *trii_optimizer_state_of(const tri_optimizer *o, int64_t index, int64_t *start_out)
+{
+    int n_states = trii_update_states(o->ops->rule, o->flags);
+    const trii_optim_param *param;
+
+    if (n_states == 0 || index < 0 || index >= (int64_t)o->n_params * n_states)
+        return NULL;
+    param = &o->params[index / n_states];
+    *start_out = param->start;
+    return param->home != param->tensor ? param->tensor : NULL;
+}
