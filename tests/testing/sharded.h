@@ -119,13 +119,16 @@ static inline tri_status sharded_bind(trii_step *step, tri_tensor *value, tri_te
     return trii_grad_bind(step, id, to);
 }
 
-/* The whole parameter gets these numbers as its gradient, and the piece its range of them. */
-static inline tri_status sharded_grad(sharded *s, int i, uint64_t seed)
+/* The whole parameter gets these numbers as its gradient, and the piece its range of them.
+ * overflows: the last of them, of an f32, is infinite. */
+static inline tri_status sharded_grad_of(sharded *s, int i, uint64_t seed, bool overflows)
 {
     trii_step *step = trii_step_current();
     tri_tensor *grad = sharded_numbers(i, seed), *part;
     int64_t n = tri_tensor_numel(grad);
 
+    if (overflows)
+        ((float *)trii_tensor_data(grad))[n - 1] = INFINITY;
     TRY(sharded_bind(step, grad, s->whole[i]));
     part = s->placed[i].piece != NULL
                ? tri_narrow(tri_reshape(grad, &n, 1), 0, s->start[i], s->count[i])
@@ -133,6 +136,11 @@ static inline tri_status sharded_grad(sharded *s, int i, uint64_t seed)
     TRY(sharded_bind(step, part, trii_home(s->params[i])));
     tri_tensor_unref(grad);
     return TRI_OK;
+}
+
+static inline tri_status sharded_grad(sharded *s, int i, uint64_t seed)
+{
+    return sharded_grad_of(s, i, seed, false);
 }
 
 /* `part` has the bits of the range of `whole` that begins at `start`. */

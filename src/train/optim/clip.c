@@ -5,6 +5,8 @@
  * updates, so clipping costs one pass over the gradients, and under DDP they stay in their buckets.
  * With several clips, all but the last are recorded as operations that make new gradients.
  */
+#include <stdio.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "train/dist/unit.h"
@@ -37,53 +39,16 @@ static tri_device device_of(const trii_step *step, trii_vid value)
     return step->values[value].type.device;
 }
 
-/* The sum of the squares of n gradients (some of which may be NO_VALUE), in their order; NO_VALUE
- * if there are none. The sum goes from device to device, so its bits are those of one device. */
-tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
-{
-    trii_attrs attrs;
-    int at = 0;
-
-    attrs.n_i = 1;
-    attrs.n_f = 0;
-    *total_out = TRII_NO_VALUE;
-    while (at < n) {
-        trii_vid in[TRII_MAX_INPUTS], first = TRII_NO_VALUE;
-        int n_in = 0;
-        tri_status status = TRI_OK;
-
-        attrs.i[0] = *total_out != TRII_NO_VALUE;
-        n_in += (int)attrs.i[0];
-        for (; at < n && n_in < TRII_MAX_INPUTS; at++) {
-            if (grads[at] == TRII_NO_VALUE)
-                continue;
-            if (first != TRII_NO_VALUE && device_of(step, grads[at]) != device_of(step, first))
-                break;
-            first = first != TRII_NO_VALUE ? first : grads[at];
-            in[n_in++] = grads[at];
-        }
-        if (first == TRII_NO_VALUE)
-            return TRI_OK;
-        if (attrs.i[0] != 0)
-            status = trii_record_to(step, *total_out, device_of(step, first), &in[0]);
-        if (status == TRI_OK)
-            status = trii_record_values(step, &trii_op_square_sum, in, n_in, &attrs, total_out);
-        if (status != TRI_OK)
-            return status;
-    }
-    return TRI_OK;
-}
-
 /* For each dtype among the gradients the norm, and the factor that brings it to max_norm: [0] f32,
  * [1] f64, NO_VALUE if there is none of it. */
-static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, double max_norm,
-                             trii_vid norm[2], trii_optim_clip *clip)
+static tri_status factors_of(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                             int n, double max_norm, trii_vid norm[2], trii_optim_clip *clip)
 {
     trii_vid *factor = clip->factor;
     static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
     bool there[2] = {false, false};
     trii_vid total;
-    tri_status status = trii_optim_square_sum(step, grads, n, &total);
+    tri_status status = trii_home_square_sum(step, params, grads, n, &total);
 
     for (int i = 0; i < n; i++) {
         if (grads[i] != TRII_NO_VALUE)
@@ -194,8 +159,8 @@ static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
                               const trii_optim_param *param, trii_vid *grad_out)
 {
     *grad_out = TRII_NO_VALUE;
-    if (trii_has_grad(param->tensor)) {
-        tri_status status = trii_resolve(step, param->tensor->grad, grad_out);
+    if (trii_has_grad(param->home)) {
+        tri_status status = trii_resolve(step, param->home->grad, grad_out);
 
         if (status != TRI_OK)
             return status;
@@ -280,7 +245,7 @@ static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii
     tri_status status = gradients_to_clip(o, step, norm != NULL);
 
     if (status == TRI_OK && norm != NULL)
-        status = factors_of(step, grads, o->n_params, bound, norm, &clip);
+        status = factors_of(step, o->tensors, grads, o->n_params, bound, norm, &clip);
     else
         clip.limit = bound;
     if (status != TRI_OK)
@@ -329,7 +294,7 @@ static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid s
                              trii_optim_clip *clip, trii_vid *found_out)
 {
     trii_vid in[2] = {TRII_NO_VALUE, scale}, found;
-    tri_status status = trii_optim_square_sum(step, o->grads, o->n_params, &in[0]);
+    tri_status status = trii_home_square_sum(step, o->tensors, o->grads, o->n_params, &in[0]);
 
     if (status == TRI_OK && in[0] != TRII_NO_VALUE)
         status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
@@ -359,7 +324,7 @@ static tri_status unscale_now(const tri_optimizer *o, trii_step *step, trii_opti
         if (status == TRI_OK)
             status = clip_value(step, &grad, factor, 0.0);
         if (status == TRI_OK)
-            status = trii_grad_bind(step, grad, o->params[i].tensor);
+            status = trii_grad_bind(step, grad, o->params[i].home);
     }
     return status;
 }
@@ -396,8 +361,9 @@ static tri_status record_square_sum(tri_optimizer *o, trii_step *step, trii_vid 
 
     if (status == TRI_OK)
         status = gradients_to_clip(o, step, true);
-    return status == TRI_OK ? trii_optim_square_sum(step, o->grads, o->n_params, total_out)
-                            : status;
+    return status == TRI_OK
+               ? trii_home_square_sum(step, o->tensors, o->grads, o->n_params, total_out)
+               : status;
 }
 
 tri_status trii_optimizer_square_sum(tri_optimizer *o, trii_step *step, double *squares_out)
@@ -453,6 +419,23 @@ tri_status trii_optimizer_scale_next(tri_optimizer *o, trii_step *step, double f
 
 /* --- of a list ------------------------------------------------------------ */
 
+static tri_status gradient_of_home(trii_step *step, tri_tensor *param, int i, trii_vid *grad_out)
+{
+    tri_tensor *home = trii_home(param);
+    char name[32];
+
+    *grad_out = TRII_NO_VALUE;
+    if (TRII_UNLIKELY(home != param)) {
+        tri_status status;
+
+        (void)snprintf(name, sizeof(name), "element %d of the list", i);
+        status = trii_home_check(step, param, home, "the list", name);
+        if (status != TRI_OK)
+            return status;
+    }
+    return trii_has_grad(home) ? trii_resolve(step, home->grad, grad_out) : TRI_OK;
+}
+
 static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n, trii_vid *grads)
 {
     trii_unit *last = NULL;
@@ -469,11 +452,8 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
     }
     for (int i = 0; i < n && status == TRI_OK; i++)
         status = trii_unit_before_update(params[i], &last, step);
-    for (int i = 0; i < n && status == TRI_OK; i++) {
-        grads[i] = TRII_NO_VALUE;
-        if (trii_has_grad(params[i]))
-            status = trii_resolve(step, params[i]->grad, &grads[i]);
-    }
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = gradient_of_home(step, params[i], i, &grads[i]);
     return status;
 }
 
@@ -495,7 +475,7 @@ static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, d
         return TRI_ERR_NO_MEMORY;
     status = gradients_of(step, params, n, grads);
     if (status == TRI_OK && norm != NULL)
-        status = factors_of(step, grads, n, bound, norm, &clip);
+        status = factors_of(step, params, grads, n, bound, norm, &clip);
     for (int i = 0; i < n && status == TRI_OK; i++) {
         trii_vid factor;
 
@@ -505,7 +485,7 @@ static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, d
         if (status == TRI_OK)
             status = clip_value(step, &grads[i], factor, norm != NULL ? 0.0 : bound);
         if (status == TRI_OK)
-            status = trii_grad_bind(step, grads[i], params[i]);
+            status = trii_grad_bind(step, grads[i], trii_home(params[i]));
     }
     trii_free(grads);
     return status;

@@ -229,8 +229,11 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
     if (status != TRI_OK)
         return status;
     o->grads = trii_alloc((size_t)n, sizeof(*o->grads), "optimizer gradients");
-    if (o->grads == NULL)
+    o->tensors = trii_alloc((size_t)n, sizeof(*o->tensors), "optimizer parameters");
+    if (o->grads == NULL || o->tensors == NULL)
         return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < o->n_params; i++)
+        o->tensors[i] = o->params[i].tensor;
     status = trii_tensor_create(TRI_DTYPE_I64, &n, 1, TRI_CPU(0), &o->updates); /* counted here */
     if (status != TRI_OK)
         return status;
@@ -276,6 +279,7 @@ void tri_optimizer_destroy(tri_optimizer *o)
         trii_free((void *)(uintptr_t)o->state[i].name);
     tri_tensor_unref(o->updates);
     trii_free(o->grads);
+    trii_free(o->tensors);
     trii_free(o->groups);
     trii_free(o->params);
     trii_free(o->state);

@@ -77,6 +77,7 @@ struct tri_optimizer {
     int n_clips;
     tri_tensor *found;        /* during a step: the scaler's flag, see trii_optimizer_step_unless */
     const trii_given *given;  /* during a step: see trii_optimizer_step_given */
+    tri_tensor **tensors;     /* [n_params] those of params, borrowed: for clip.c */
     trii_vid *grads;          /* [n_params] clip.c's */
     uint64_t clip_generation; /* of the step in which they were recorded */
     tri_status status;        /* of its making */
@@ -145,10 +146,14 @@ const tri_tensor *trii_optimizer_state_of(const tri_optimizer *optimizer, int64_
 tri_status trii_optimizer_step_given(tri_optimizer *optimizer,
                                      const trii_given *given) TRI_MUST_CHECK;
 
-/* clip.c: the sum of the squares of n gradients (some of which may be NO_VALUE), an f64 scalar;
+/* square_norm.c: the sum of the squares of n gradients (some of which may be NO_VALUE), an f64 scalar;
  * NO_VALUE if there are none. */
 tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n,
                                  trii_vid *total_out) TRI_MUST_CHECK;
+/* The same where grads[i] is the gradient of trii_home(params[i]), over the whole parameters: the
+ * bits are those of whole gradients. Where ranks have pieces, all of them record it. */
+tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                                int n, trii_vid *total_out) TRI_MUST_CHECK;
 
 /* Updates of many tensors that one node records, with equal numbers. Starts with n = 0. */
 typedef struct trii_update_batch {

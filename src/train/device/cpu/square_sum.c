@@ -1,6 +1,7 @@
 /*
  * square_sum.c - the sum of the squares of many tensors, on all threads: what clipping by the norm
- * of all gradients reads. In the order of sum_tree.h within a tensor; then tensor by tensor.
+ * of all gradients reads. In the order of sum_tree.h within a tensor; then tensor by tensor. Or the
+ * sums of their blocks, where other ranks have the rest of them.
  */
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_ops.h"
@@ -17,7 +18,8 @@ typedef struct square_sum {
     trii_kernel base;
     double (*total)(const float *a, const float *b, int64_t n);
     part parts[TRII_MAX_INPUTS + 1]; /* one more, after the last */
-    int n_parts, before, y, scratch; /* total so far, from tensors before; -1 = none */
+    int n_parts, before, y, scratch; /* total or blocks so far, from tensors before; -1 = none */
+    int64_t n_before;                /* square_blocks: so many */
 } square_sum;
 
 typedef struct square_run {
@@ -59,6 +61,21 @@ static tri_status square_sum_run(const trii_kernel *kernel, void *const *args, c
     return TRI_OK;
 }
 
+static tri_status square_blocks_run(const trii_kernel *kernel, void *const *args,
+                                    const trii_run *run)
+{
+    const square_sum *k = (const square_sum *)kernel;
+    double *y = args[k->y];
+    square_run ctx = {k, args, y + k->n_before};
+
+    (void)run;
+    for (int64_t b = 0; b < k->n_before; b++)
+        y[b] = ((const double *)args[k->before])[b];
+    trii_parallel_for(k->parts[k->n_parts].first, TRII_SUM_GRAIN / TRII_SUM_BLOCK, square_range,
+                      &ctx);
+    return TRI_OK;
+}
+
 static bool square_sum_takes(const trii_ir *ir, const trii_ir_node *node)
 {
     for (int i = node->iattr[0] != 0; i < node->n_in; i++) {
@@ -79,6 +96,11 @@ static tri_status square_sum_compile(const trii_ir *ir, const trii_group *group,
         return TRI_ERR_NO_MEMORY;
     k->base =
         (trii_kernel){.name = "square_sum", .run = square_sum_run, .destroy = trii_cpu_kernel_free};
+    if (node->op == &trii_op_square_blocks) {
+        k->base.name = "square_blocks";
+        k->base.run = square_blocks_run;
+        k->n_before = node->iattr[0] != 0 ? trii_in_type(ir, node, 0)->shape[0] : 0;
+    }
     k->total = trii_cpu_kernels_get()->total_product;
     k->before = node->iattr[0] != 0 ? trii_group_in(group, node->in[0]) : -1;
     for (int i = node->iattr[0] != 0; i < node->n_in; i++) {
@@ -96,5 +118,6 @@ static tri_status square_sum_compile(const trii_ir *ir, const trii_group *group,
 }
 
 /* All plain: the order of the sum must be the same on every processor. */
-const trii_cpu_family trii_cpu_square_sum = {
-    .op = {&trii_op_square_sum}, .takes = square_sum_takes, .compile = square_sum_compile};
+const trii_cpu_family trii_cpu_square_sum = {.op = {&trii_op_square_sum, &trii_op_square_blocks},
+                                             .takes = square_sum_takes,
+                                             .compile = square_sum_compile};

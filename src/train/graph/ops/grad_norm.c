@@ -1,11 +1,19 @@
 /*
  * grad_norm.c - the norm over many gradients, and the factor by which clipping scales them.
- * Recorded by train/optim/clip.c. Replicas must agree on it to the bit, so the order of the sum is
- * that of every device (train/device/cpu/sum_tree.h): blocks of 4,096 elements in 32 accumulators
- * of f64, and a balanced tree over accumulators and blocks of one tensor; then tensor by tensor.
+ * Recorded by train/optim/square_norm.c and clip.c. Replicas must agree on it to the bit, so the order of
+ * the sum is that of every device (train/device/cpu/sum_tree.h): blocks of 4,096 elements in 32
+ * accumulators of f64, and a balanced tree over accumulators and blocks of one tensor; then tensor
+ * by tensor.
+ *
+ * Where ranks have pieces of the gradients, each sums its own blocks (square_blocks) and puts the
+ * sums where they are among those of all ranks (square_spread), zeros elsewhere. What the ranks
+ * have in these places is added up, which changes no bit of it, and then in the order above
+ * (square_total). A table says where blocks belong.
  */
 #include <math.h>
+#include <string.h>
 
+#include "train/graph/ops/grad_norm.h"
 #include "train/graph/ops/rules.h"
 
 #define BLOCK 4096
@@ -54,13 +62,26 @@ static double block_of(const trii_array *x, int64_t begin, int64_t end)
     return lanes[0];
 }
 
+static int64_t blocks_of(const trii_type *type)
+{
+    return (trii_type_numel(type) + BLOCK - 1) / BLOCK;
+}
+
+static void sum_blocks(const trii_array *x, double *partial)
+{
+    int64_t n = trii_type_numel(x->type), blocks = blocks_of(x->type);
+
+    for (int64_t b = 0; b < blocks; b++)
+        partial[b] = block_of(x, b * BLOCK, b + 1 < blocks ? (b + 1) * BLOCK : n);
+}
+
 static tri_status square_sum_reference(const trii_kernel_args *args)
 {
     int first = args->iattr[0] != 0;
     double total = first != 0 ? *(const double *)args->in[0].data : 0;
 
     for (int k = first; k < args->n_in; k++) {
-        int64_t n = trii_type_numel(args->in[k].type), blocks = (n + BLOCK - 1) / BLOCK;
+        int64_t blocks = blocks_of(args->in[k].type);
         double *partial;
 
         if (blocks == 0)
@@ -68,8 +89,7 @@ static tri_status square_sum_reference(const trii_kernel_args *args)
         partial = trii_work_take(args, (size_t)blocks, sizeof(*partial));
         if (partial == NULL)
             return TRI_ERR_NO_MEMORY;
-        for (int64_t b = 0; b < blocks; b++)
-            partial[b] = block_of(&args->in[k], b * BLOCK, b + 1 < blocks ? (b + 1) * BLOCK : n);
+        sum_blocks(&args->in[k], partial);
         total += tree(partial, blocks);
         trii_work_return(args, partial);
     }
@@ -83,6 +103,151 @@ const trii_graph_op trii_op_square_sum = {
     .shape = square_sum_shape,
     .reference = square_sum_reference,
 };
+
+/* --- of pieces ------------------------------------------------------------ */
+
+static void type_vector(trii_type *out, int64_t n)
+{
+    trii_type_scalar(out, TRI_DTYPE_F64);
+    out->ndim = 1;
+    out->shape[0] = n;
+}
+
+/* in (sums so far, if i[0] is 1) x.., i: has_before; out f64 [blocks]: those, and one for each
+ * block of all x. */
+static tri_status square_blocks_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                      trii_type *out, int *n_out)
+{
+    tri_status status = TRI_OK;
+    int64_t blocks;
+
+    if (attrs->n_i != 1)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "square_blocks: wrong attributes");
+    blocks = attrs->i[0] != 0 ? in[0]->shape[0] : 0;
+    for (int i = attrs->i[0] != 0; i < n_in && status == TRI_OK; i++) {
+        status = trii_rule_float(in[i], "the gradient");
+        blocks += blocks_of(in[i]);
+    }
+    *n_out = 1;
+    type_vector(&out[0], blocks);
+    return status;
+}
+
+static tri_status square_blocks_reference(const trii_kernel_args *args)
+{
+    int first = args->iattr[0] != 0;
+    double *y = args->out[0].data;
+
+    for (int64_t b = 0; first != 0 && b < args->in[0].type->shape[0]; b++)
+        *y++ = ((const double *)args->in[0].data)[b];
+    for (int k = first; k < args->n_in; k++) {
+        sum_blocks(&args->in[k], y);
+        y += blocks_of(args->in[k].type);
+    }
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_square_blocks = {
+    .name = "square_blocks",
+    .op_class = TRII_CLASS_REDUCTION,
+    .shape = square_blocks_shape,
+    .reference = square_blocks_reference,
+};
+
+static tri_status check_table(const trii_type *const *in, int n_in)
+{
+    if (n_in < 2 || in[0]->dtype != TRI_DTYPE_F64 || in[1]->dtype != TRI_DTYPE_I64)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "squares of pieces: wrong operands");
+    return TRI_OK;
+}
+
+/* in own (square_blocks of all gradients), table (i64 [gradients, TRII_SQUARE_COLUMNS]), i: group,
+ * blocks of all ranks in it; out f64 [blocks]: those of own that belong there, in their places, and
+ * zeros. */
+static tri_status square_spread_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                      trii_type *out, int *n_out)
+{
+    if (attrs->n_i != 2)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "square_spread: wrong attributes");
+    *n_out = 1;
+    type_vector(&out[0], attrs->i[1]);
+    return check_table(in, n_in);
+}
+
+static tri_status square_spread_reference(const trii_kernel_args *args)
+{
+    const double *own = args->in[0].data;
+    const int64_t *row = args->in[1].data;
+    const int64_t *end = row + args->in[1].type->shape[0] * TRII_SQUARE_COLUMNS;
+    double *y = args->out[0].data;
+
+    for (; row < end; row += TRII_SQUARE_COLUMNS) {
+        int64_t first = row[TRII_SQUARE_START];
+
+        if (row[TRII_SQUARE_GROUP] == args->iattr[0]) {
+            for (int64_t b = 0; b < row[TRII_SQUARE_BLOCKS]; b++)
+                y[b] = b >= first && b < first + row[TRII_SQUARE_OWN] ? own[b - first] : 0;
+            y += row[TRII_SQUARE_BLOCKS];
+        }
+        own += row[TRII_SQUARE_OWN];
+    }
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_square_spread = {
+    .name = "square_spread",
+    .shape = square_spread_shape,
+    .reference = square_spread_reference,
+};
+
+/* in own, table, and of each group what its ranks have together; out f64: the sum over all. */
+static tri_status square_total_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                     trii_type *out, int *n_out)
+{
+    (void)attrs;
+    *n_out = 1;
+    trii_type_scalar(&out[0], TRI_DTYPE_F64);
+    return check_table(in, n_in);
+}
+
+static tri_status square_total_reference(const trii_kernel_args *args)
+{
+    const double *at[TRII_MAX_INPUTS]; /* of each group, and the next of own */
+    const int64_t *row = args->in[1].data;
+    const int64_t *end = row + args->in[1].type->shape[0] * TRII_SQUARE_COLUMNS;
+    double total = 0;
+
+    at[0] = args->in[0].data;
+    for (int k = 2; k < args->n_in; k++)
+        at[k - 1] = args->in[k].data;
+    for (; row < end; row += TRII_SQUARE_COLUMNS) {
+        int64_t group = row[TRII_SQUARE_GROUP], blocks = row[TRII_SQUARE_BLOCKS];
+        const double **from = &at[group];
+        double *partial;
+
+        if (blocks > 0) {
+            partial = trii_work_take(args, (size_t)blocks, sizeof(*partial));
+            if (partial == NULL)
+                return TRI_ERR_NO_MEMORY;
+            memcpy(partial, *from, (size_t)blocks * sizeof(*partial));
+            total += tree(partial, blocks);
+            trii_work_return(args, partial);
+        }
+        if (group > 0)
+            at[group] += blocks;
+        at[0] += row[TRII_SQUARE_OWN];
+    }
+    *(double *)args->out[0].data = total;
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_square_total = {
+    .name = "square_total",
+    .shape = square_total_shape,
+    .reference = square_total_reference,
+};
+
+/* --- clipping ------------------------------------------------------------- */
 
 /* in total (f64), i: dtype, f: max_norm; out norm, factor of that dtype, as clip_grad_norm_. */
 static tri_status clip_factor_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,

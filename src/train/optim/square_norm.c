@@ -1,0 +1,201 @@
+/*
+ * square_norm.c - the sum of the squares of many gradients, for clips by their norm and for scalers. Of
+ * pieces (train/dist/placement.h) ranks exchange the sums of blocks, once for each group: the bits
+ * are those of whole gradients, which are sums of the same blocks in the same order
+ * (train/graph/ops/grad_norm.c).
+ */
+#include "base/err.h"
+#include "train/dist/unit.h"
+#include "train/graph/ops/grad_norm.h"
+#include "train/graph/ops/table.h"
+#include "train/graph/step/type.h"
+#include "train/optim/optimizer.h"
+#include "train/traffic/traffic.h"
+
+static tri_device device_of(const trii_step *step, trii_vid value)
+{
+    return step->values[value].type.device;
+}
+
+/* square_sum or square_blocks of n gradients (some of which may be NO_VALUE), in their order;
+ * NO_VALUE if there are none. The result goes from device to device, so its bits are those of one
+ * device. */
+static tri_status chain(trii_step *step, const trii_graph_op *op, const trii_vid *grads, int n,
+                        trii_vid *total_out)
+{
+    trii_attrs attrs;
+    int at = 0;
+
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    *total_out = TRII_NO_VALUE;
+    while (at < n) {
+        trii_vid in[TRII_MAX_INPUTS], first = TRII_NO_VALUE;
+        int n_in = 0;
+        tri_status status = TRI_OK;
+
+        attrs.i[0] = *total_out != TRII_NO_VALUE;
+        n_in += (int)attrs.i[0];
+        for (; at < n && n_in < TRII_MAX_INPUTS; at++) {
+            if (grads[at] == TRII_NO_VALUE)
+                continue;
+            if (first != TRII_NO_VALUE && device_of(step, grads[at]) != device_of(step, first))
+                break;
+            first = first != TRII_NO_VALUE ? first : grads[at];
+            in[n_in++] = grads[at];
+        }
+        if (first == TRII_NO_VALUE)
+            return TRI_OK;
+        if (attrs.i[0] != 0)
+            status = trii_record_to(step, *total_out, device_of(step, first), &in[0]);
+        if (status == TRI_OK)
+            status = trii_record_values(step, op, in, n_in, &attrs, total_out);
+        if (status != TRI_OK)
+            return status;
+    }
+    return TRI_OK;
+}
+
+tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
+{
+    return chain(step, &trii_op_square_sum, grads, n, total_out);
+}
+
+/* --- of pieces ------------------------------------------------------------ */
+
+#define MAX_GROUPS (TRII_MAX_INPUTS - 2) /* operands of square_total */
+
+/* The groups over whose ranks the gradients are divided, in the order in which these are asked:
+ * that of their oldest unit, on all ranks. */
+typedef struct sharing {
+    tri_group *group;
+    uint64_t unit;
+    int64_t blocks; /* of gradients that are divided over it */
+} sharing;
+
+typedef struct groups {
+    sharing list[MAX_GROUPS];
+    int n;
+} groups;
+
+/* NULL: it is whole here. */
+static const trii_unit *divided_over(const tri_tensor *param)
+{
+    const trii_unit *unit = trii_unit_of(param);
+
+    return unit != NULL && param->placed->piece != NULL && unit->size > 1 ? unit : NULL;
+}
+
+static tri_status note_group(groups *g, const trii_unit *unit)
+{
+    int at = 0;
+
+    for (; at < g->n && g->list[at].group != unit->group; at++)
+        ;
+    if (at == MAX_GROUPS)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "the norm of gradients that are divided over more than %d groups",
+                         MAX_GROUPS);
+    if (at == g->n)
+        g->list[g->n++] = (sharing){unit->group, unit->id, 0};
+    if (unit->id < g->list[at].unit)
+        g->list[at].unit = unit->id;
+    return TRI_OK;
+}
+
+static tri_status find_groups(groups *g, tri_tensor *const *params, const trii_vid *grads, int n)
+{
+    tri_status status = TRI_OK;
+
+    g->n = 0;
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        if (grads[i] != TRII_NO_VALUE && TRII_UNLIKELY(divided_over(params[i]) != NULL))
+            status = note_group(g, divided_over(params[i]));
+    for (int a = 1; a < g->n; a++)
+        for (int b = a; b > 0 && g->list[b].unit < g->list[b - 1].unit; b--) {
+            sharing later = g->list[b - 1];
+
+            g->list[b - 1] = g->list[b];
+            g->list[b] = later;
+        }
+    return status;
+}
+
+static int64_t blocks_in(int64_t elements)
+{
+    return (elements + TRII_PIECE_BLOCK - 1) / TRII_PIECE_BLOCK;
+}
+
+/* The table of square_spread and square_total, as a value; counts the groups' blocks. */
+static tri_status make_table(trii_step *step, groups *g, tri_tensor *const *params,
+                             const trii_vid *grads, int n, trii_vid *table_out)
+{
+    int64_t shape[2] = {0, TRII_SQUARE_COLUMNS}, *row;
+    tri_tensor *table = NULL;
+    tri_status status;
+
+    for (int i = 0; i < n; i++)
+        shape[0] += grads[i] != TRII_NO_VALUE;
+    status = trii_tensor_create(TRI_DTYPE_I64, shape, 2, TRI_CPU(0), &table);
+    if (status != TRI_OK)
+        return status;
+    row = trii_tensor_data(table);
+    for (int i = 0; i < n; i++) {
+        const trii_unit *unit = divided_over(params[i]);
+
+        if (grads[i] == TRII_NO_VALUE)
+            continue;
+        row[TRII_SQUARE_BLOCKS] = blocks_in(tri_tensor_numel(params[i]));
+        row[TRII_SQUARE_OWN] = blocks_in(tri_tensor_numel(trii_home(params[i])));
+        row[TRII_SQUARE_START] = unit != NULL ? blocks_in(params[i]->placed->start) : 0;
+        for (int k = 0; unit != NULL && k < g->n; k++) {
+            if (g->list[k].group != unit->group)
+                continue;
+            row[TRII_SQUARE_GROUP] = k + 1;
+            g->list[k].blocks += row[TRII_SQUARE_BLOCKS];
+        }
+        row += TRII_SQUARE_COLUMNS;
+    }
+    status = trii_resolve(step, table, table_out);
+    tri_tensor_unref(table); /* the step has it */
+    return status;
+}
+
+/* What all ranks of the group have. */
+static tri_status exchange(trii_step *step, const groups *g, int k, const trii_vid own_table[2],
+                           trii_vid *all_out)
+{
+    const trii_attrs attrs = {.n_i = 2, .i = {k + 1, g->list[k].blocks}};
+    trii_vid spread;
+    tri_status status =
+        trii_record_values(step, &trii_op_square_spread, own_table, 2, &attrs, &spread);
+
+    if (status == TRI_OK)
+        status = trii_record_all_reduce(step, g->list[k].group, spread, TRI_REDOP_SUM, all_out);
+    if (status == TRI_OK)
+        trii_traffic_is_for(step, *all_out, "norm of gradients that are divided (tri_zero)");
+    return status;
+}
+
+tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                                int n, trii_vid *total_out)
+{
+    trii_vid in[TRII_MAX_INPUTS];
+    groups g;
+    tri_status status = find_groups(&g, params, grads, n);
+
+    if (status != TRI_OK)
+        return status;
+    if (TRII_LIKELY(g.n == 0))
+        return trii_optim_square_sum(step, grads, n, total_out);
+    status = chain(step, &trii_op_square_blocks, grads, n, &in[0]);
+    if (status == TRI_OK)
+        status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
+    if (status == TRI_OK)
+        status = make_table(step, &g, params, grads, n, &in[1]);
+    for (int k = 0; k < g.n && status == TRI_OK; k++)
+        status = exchange(step, &g, k, in, &in[2 + k]);
+    return status == TRI_OK
+               ? trii_record_values(step, &trii_op_square_total, in, 2 + g.n, NULL, total_out)
+               : status;
+}
