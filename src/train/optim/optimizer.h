@@ -146,8 +146,8 @@ const tri_tensor *trii_optimizer_state_of(const tri_optimizer *optimizer, int64_
 tri_status trii_optimizer_step_given(tri_optimizer *optimizer,
                                      const trii_given *given) TRI_MUST_CHECK;
 
-/* square_norm.c: the sum of the squares of n gradients (some of which may be NO_VALUE), an f64 scalar;
- * NO_VALUE if there are none. */
+/* square_norm.c: the sum of the squares of n gradients (some of which may be NO_VALUE), an f64
+ * scalar; NO_VALUE if there are none. */
 tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n,
                                  trii_vid *total_out) TRI_MUST_CHECK;
 /* The same where grads[i] is the gradient of trii_home(params[i]), over the whole parameters: the

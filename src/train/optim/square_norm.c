@@ -1,7 +1,7 @@
 /*
- * square_norm.c - the sum of the squares of many gradients, for clips by their norm and for scalers. Of
- * pieces (train/dist/placement.h) ranks exchange the sums of blocks, once for each group: the bits
- * are those of whole gradients, which are sums of the same blocks in the same order
+ * square_norm.c - the sum of the squares of many gradients, for clips by their norm and for
+ * scalers. Of pieces (train/dist/placement.h) ranks exchange the sums of blocks, once for each
+ * group: the bits are those of whole gradients, which are sums of the same blocks in the same order
  * (train/graph/ops/grad_norm.c).
  */
 #include "base/err.h"

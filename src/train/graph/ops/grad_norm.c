@@ -1,9 +1,9 @@
 /*
  * grad_norm.c - the norm over many gradients, and the factor by which clipping scales them.
- * Recorded by train/optim/square_norm.c and clip.c. Replicas must agree on it to the bit, so the order of
- * the sum is that of every device (train/device/cpu/sum_tree.h): blocks of 4,096 elements in 32
- * accumulators of f64, and a balanced tree over accumulators and blocks of one tensor; then tensor
- * by tensor.
+ * Recorded by train/optim/square_norm.c and clip.c. Replicas must agree on it to the bit, so the
+ * order of the sum is that of every device (train/device/cpu/sum_tree.h): blocks of 4,096 elements
+ * in 32 accumulators of f64, and a balanced tree over accumulators and blocks of one tensor; then
+ * tensor by tensor.
  *
  * Where ranks have pieces of the gradients, each sums its own blocks (square_blocks) and puts the
  * sums where they are among those of all ranks (square_spread), zeros elsewhere. What the ranks
