@@ -1,7 +1,7 @@
 /*
  * ema.c - moving averages of a model's parameters, as torch.optim.swa_utils.AveragedModel with
  * get_ema_multi_avg_fn. The averages are tensors of their own, which are swapped with the
- * parameters to be used.
+ * parameters to be used. Where a rank updates a piece of a parameter, it has the average of that.
  */
 #include <string.h>
 
@@ -12,7 +12,8 @@
 #include "train/optim/optimizer.h"
 
 typedef struct averaged {
-    tri_tensor *param, *average; /* references are held */
+    tri_tensor *param, *home, *average; /* references are held; home: trii_home of it then */
+    int64_t start;                      /* of home in the parameter: its first element */
 } averaged;
 
 struct tri_ema {
@@ -34,8 +35,7 @@ static bool is_listed(const tri_ema *e, const tri_tensor *tensor)
 
 static tri_status add(tri_ema *e, const tri_state_entry *entry)
 {
-    const tri_tensor *from = entry->tensor;
-    tri_tensor *average;
+    tri_tensor *param = entry->tensor, *from = trii_home(param), *average;
     char *name;
     tri_status status;
 
@@ -50,7 +50,8 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
         tri_tensor_unref(average);
         return TRI_ERR_NO_MEMORY;
     }
-    e->list[e->n] = (averaged){tri_tensor_ref(entry->tensor), average};
+    e->list[e->n] = (averaged){tri_tensor_ref(param), tri_tensor_ref(from), average,
+                               from != param ? param->placed->start : 0};
     e->state[e->n++] = (tri_state_entry){.name = name, .tensor = average};
     return TRI_OK;
 }
@@ -117,6 +118,7 @@ void tri_ema_destroy(tri_ema *e)
         return;
     for (int i = 0; i < e->n; i++) {
         tri_tensor_unref(e->list[i].param);
+        tri_tensor_unref(e->list[i].home);
         tri_tensor_unref(e->list[i].average);
     }
     for (int i = 0; e->state != NULL && i <= e->n; i++)
@@ -146,17 +148,32 @@ static tri_status record_averages(tri_ema *e, trii_step *step)
         trii_vid value;
 
         if (batch.n > 0 &&
-            (trii_update_is_full(&batch) || a->param->dtype != batch.tensors[0]->dtype ||
-             a->param->device != batch.tensors[0]->device))
+            (trii_update_is_full(&batch) || a->home->dtype != batch.tensors[0]->dtype ||
+             a->home->device != batch.tensors[0]->device))
             status = trii_update_record(&batch, step);
         if (status == TRI_OK)
-            status = trii_resolve(step, a->param, &value);
+            status = trii_resolve(step, a->home, &value);
         if (status == TRI_OK)
             status = trii_update_add(&batch, step, a->average, value, NULL);
         if (status != TRI_OK)
             status = TRII_FAIL_CTX(status, "%s", e->state[i].name);
     }
     return status == TRI_OK ? trii_update_record(&batch, step) : status;
+}
+
+/* Parameters are as they were, and each average goes to the device of its own. */
+static tri_status prepare(const tri_ema *e)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < e->n && status == TRI_OK; i++) {
+        const averaged *a = &e->list[i];
+
+        status = trii_home_stays(a->param, a->home, "the average", e->state[i].name);
+        if (status == TRI_OK && a->average->device != a->home->device)
+            status = trii_tensor_send(a->average, a->home->device);
+    }
+    return status;
 }
 
 /* Runs what `record` recorded. */
@@ -170,13 +187,9 @@ static tri_status run(tri_ema *e, const char *call,
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ema is NULL", call);
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < e->n; i++) { /* each average goes to the device of its parameter */
-        if (e->list[i].average->device == e->list[i].param->device)
-            continue;
-        status = trii_tensor_send(e->list[i].average, e->list[i].param->device);
-        if (status != TRI_OK)
-            return TRII_FAIL_CTX(status, "%s", call);
-    }
+    status = prepare(e);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", call);
     tri_no_grad_begin();
     status = record(e, step);
     tri_no_grad_end();
@@ -196,14 +209,14 @@ tri_status tri_ema_update(tri_ema *e)
     return status;
 }
 
-static tri_status record_swap(tri_ema *e, trii_step *step)
+static tri_status swap_homes(const tri_ema *e, trii_step *step)
 {
     tri_status status = TRI_OK;
 
     for (int i = 0; i < e->n && status == TRI_OK; i++) {
         trii_vid param, average;
 
-        status = trii_resolve(step, e->list[i].param, &param);
+        status = trii_resolve(step, e->list[i].home, &param);
         if (status == TRI_OK)
             status = trii_resolve(step, e->list[i].average, &average);
         if (status == TRI_OK)
@@ -213,11 +226,16 @@ static tri_status record_swap(tri_ema *e, trii_step *step)
         if (status == TRI_OK)
             status = trii_bind(step, param, e->list[i].average);
         if (status == TRI_OK)
-            status = trii_bind(step, average, e->list[i].param);
+            status = trii_bind(step, average, e->list[i].home);
         if (status != TRI_OK)
             status = TRII_FAIL_CTX(status, "%s", e->state[i].name);
     }
     return status;
+}
+
+static tri_status record_swap(tri_ema *e, trii_step *step)
+{
+    return swap_homes(e, step);
 }
 
 tri_status tri_ema_swap(tri_ema *e)
@@ -235,4 +253,12 @@ tri_state_entry tri_ema_state(const tri_ema *e, int64_t index)
     if (index < 0 || index >= tri_ema_state_count(e))
         return (tri_state_entry){0};
     return e->state[index];
+}
+
+const tri_tensor *trii_ema_state_of(const tri_ema *e, int64_t index, int64_t *start_out)
+{
+    if (index < 0 || index >= e->n)
+        return NULL;
+    *start_out = e->list[index].start;
+    return e->list[index].home != e->list[index].param ? e->list[index].param : NULL;
 }

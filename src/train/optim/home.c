@@ -5,9 +5,11 @@
 #include "base/err.h"
 #include "train/optim/optimizer.h"
 
-static tri_status refuse_other_home(const tri_tensor *tensor, const tri_tensor *home,
-                                    const char *owner, const char *name)
+tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const char *owner,
+                           const char *name)
 {
+    if (TRII_LIKELY(trii_home(tensor) == home))
+        return TRI_OK;
     if (home == tensor)
         return TRII_FAIL(TRI_ERR_STATE,
                          "%s was made before tri_zero divided its parameters (%s): make it from "
@@ -22,10 +24,10 @@ static tri_status refuse_other_home(const tri_tensor *tensor, const tri_tensor *
 tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_tensor *home,
                            const char *owner, const char *name)
 {
-    if (TRII_UNLIKELY(trii_home(tensor) != home))
-        return refuse_other_home(tensor, home, owner, name);
-    if (TRII_LIKELY(home == tensor) || !trii_step_has_grad(step, tensor))
-        return TRI_OK;
+    tri_status status = trii_home_stays(tensor, home, owner, name);
+
+    if (status != TRI_OK || home == tensor || !trii_step_has_grad(step, tensor))
+        return status;
     return TRII_FAIL(TRI_ERR_STATE,
                      "%s has a gradient of this rank's losses alone (tri_ddp_no_sync_begin), and "
                      "ranks update it in pieces: call tri_backward once after tri_ddp_no_sync_end, "

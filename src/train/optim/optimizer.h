@@ -132,14 +132,18 @@ tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
                                      double factor) TRI_MUST_CHECK;
 
-/* home.c: fails (STATE) unless a parameter has the home that it had when that was noted, and no
- * gradient that is this rank's own where it is a piece. `owner`: who has noted it, for messages. */
+/* home.c: fails (STATE) unless a parameter has the home that it had when that was noted. `owner`:
+ * who has noted it, for messages. */
+tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const char *owner,
+                           const char *name) TRI_MUST_CHECK;
+/* The same, and it has no gradient of this rank's own where home is a piece. */
 tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_tensor *home,
                            const char *owner, const char *name) TRI_MUST_CHECK;
 /* Which range of which tensor a listed state is of: elements from *start_out on. NULL: it is whole,
  * or of no tensor. */
 const tri_tensor *trii_optimizer_state_of(const tri_optimizer *optimizer, int64_t index,
                                           int64_t *start_out);
+const tri_tensor *trii_ema_state_of(const tri_ema *ema, int64_t index, int64_t *start_out);
 
 /* tri_optimizer_step with these gradients. Given ones are of no unit, and the parameters' own stay
  * as they are. */

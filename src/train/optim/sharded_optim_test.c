@@ -126,8 +126,6 @@ static void pieces_are_updated_as_the_whole(void **state)
     }
 }
 
-/* --- refusals ------------------------------------------------------------- */
-
 static tri_status expect(tri_status status, tri_status wanted, const char *text)
 {
     if (status == wanted && strstr(tri_last_error(), text) != NULL)
@@ -135,6 +133,112 @@ static tri_status expect(tri_status status, tri_status wanted, const char *text)
     return TRII_FAIL(TRI_ERR_MISMATCH, "%s (%s) in place of: %s", tri_last_error(),
                      tri_status_name(status), text);
 }
+
+/* --- averages ------------------------------------------------------------- */
+
+static tri_tensor *same(tri_module *self, tri_tensor *x)
+{
+    (void)self;
+    return x;
+}
+
+static tri_module *module_of(tri_tensor *const *params)
+{
+    tri_module *module = tri_module_simple("parameters", 0, same);
+
+    for (int i = 0; i < PARAMS; i++) {
+        char name[16];
+
+        (void)snprintf(name, sizeof(name), "p%d", i);
+        (void)tri_module_add_parameter(module, name, tri_tensor_ref(params[i]));
+    }
+    return module;
+}
+
+static tri_status check_averages(sharded *s, tri_ema *whole, tri_ema *pieces)
+{
+    int64_t n = tri_ema_state_count(whole), start;
+
+    if (n != PARAMS + 1 || tri_ema_state_count(pieces) != n)
+        return TRII_FAIL(TRI_ERR_MISMATCH, "another number of averages");
+    for (int64_t k = 0; k < n; k++) {
+        tri_state_entry a = tri_ema_state(whole, k), b = tri_ema_state(pieces, k);
+        const tri_tensor *of = trii_ema_state_of(pieces, k, &start);
+        bool divided = k < PARAMS && s->placed[k].piece != NULL;
+
+        if (strcmp(a.name, b.name) != 0 || of != (divided ? s->params[k] : NULL) ||
+            (divided && start != s->start[k]))
+            return TRII_FAIL(TRI_ERR_MISMATCH, "average %s is listed as %s", a.name, b.name);
+        TRY(sharded_same(a.tensor, b.tensor, divided ? start : 0, b.name, (int)k));
+    }
+    return TRI_OK;
+}
+
+static tri_status average_with(rank *r, cut how, unsigned undivided)
+{
+    sharded s;
+    tri_module *modules[2];
+    tri_optimizer *opts[2];
+    tri_ema *emas[2];
+
+    TRY(sharded_make(&s, r, how, undivided));
+    for (int k = 0; k < 2; k++) {
+        modules[k] = module_of(k == 0 ? s.whole : s.params);
+        opts[k] = tri_adam(modules[k], 1e-2, NULL);
+        TRY(tri_ema_create(modules[k], 0.75, &emas[k]));
+    }
+    for (int u = 0; u < UPDATES; u++) {
+        for (int i = 0; i < PARAMS; i++)
+            TRY(sharded_grad(&s, i, (uint64_t)u + 2));
+        for (int k = 0; k < 2; k++) {
+            TRY(tri_optimizer_step(opts[k]));
+            TRY(tri_ema_update(emas[k]));
+        }
+        TRY(tri_step_end_status());
+        TRY(check_averages(&s, emas[0], emas[1]));
+    }
+    for (int twice = 0; twice < 2; twice++) {
+        TRY(tri_ema_swap(emas[0]));
+        TRY(tri_ema_swap(emas[1]));
+        TRY(tri_step_end_status());
+        TRY(sharded_check_params(&s));
+        TRY(check_averages(&s, emas[0], emas[1]));
+    }
+    s.params[0]->placed = NULL; /* the model is gone */
+    TRY(expect(tri_ema_swap(emas[1]), (undivided & 1) != 0 ? TRI_OK : TRI_ERR_STATE, ""));
+    tri_step_end();
+    for (int k = 0; k < 2; k++) {
+        tri_ema_destroy(emas[k]);
+        tri_optimizer_destroy(opts[k]);
+        tri_module_destroy(modules[k]);
+    }
+    sharded_destroy(&s);
+    return TRI_OK;
+}
+
+static tri_status average_all(rank *r)
+{
+    for (cut how = 0; how < CUTS; how++) {
+        tri_status status = average_with(r, how, how % 2 != 0 ? SOME : ALL);
+
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "cut %d", (int)how);
+    }
+    return TRI_OK;
+}
+
+static void pieces_are_averaged_as_the_whole(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= MAX_RANKS; size++) {
+        rank ranks[MAX_RANKS];
+
+        run_ranks(ranks, size, average_all, NULL);
+        check_ranks(ranks, size);
+    }
+}
+
+/* --- refusals ------------------------------------------------------------- */
 
 static tri_status misuse(rank *r)
 {
@@ -197,6 +301,7 @@ static void what_is_not_divided_as_it_was_is_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_are_updated_as_the_whole),
+    cmocka_unit_test(pieces_are_averaged_as_the_whole),
     cmocka_unit_test(what_is_not_divided_as_it_was_is_refused),
 };
 
