@@ -185,6 +185,15 @@ static tri_status add_late_copies(wiring *w, trii_schedule *s)
     return TRI_OK;
 }
 
+/* Views that share their input's buffer, and copies of no elements, whose memory may be none
+ * (NULL). */
+static bool has_nothing_to_do(const trii_schedule *s, const trii_entry *entry,
+                              const trii_group *group)
+{
+    return entry->bytes == 0 ||
+           (group != NULL && trii_buffer_of(s, group->in[0]) == trii_buffer_of(s, group->out[0]));
+}
+
 tri_status trii_plan_pointers(trii_schedule *s)
 {
     trii_plan *plan = s->plan;
@@ -218,15 +227,13 @@ tri_status trii_plan_pointers(trii_schedule *s)
         status = fill_slots(&w, &plan->packed_slots, TRII_PLACE_ARENA, plan->n_packed);
     if (status == TRI_OK)
         status = fill_arena_slots(&w);
-    /* Views that share their input's buffer have nothing to do. */
     for (int32_t e = 0; e < s->n_entries; e++) {
         const trii_entry *entry = &plan->entries[e];
         const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
         bool moves = entry->kind == TRII_ENTRY_COPY || entry->kind == TRII_ENTRY_MOVE;
 
         s->kept[e] = -1;
-        if (moves && group != NULL &&
-            trii_buffer_of(s, group->in[0]) == trii_buffer_of(s, group->out[0]))
+        if (moves && has_nothing_to_do(s, entry, group))
             continue;
         s->kept[e] = kept;
         if (moves)
