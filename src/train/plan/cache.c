@@ -61,19 +61,21 @@ typedef struct lease {
 /* On a thread that has pinned the number of threads. */
 static bool is_free_for(const trii_plan *plan, const trii_segment *segment, bool plain)
 {
-    return !plan->busy && plan->hash == segment->hash && plan->keeps_plain == plain &&
-           plan->threads == trii_threads_asked() && plan->n_key == segment->n_key &&
+    return !plan->busy && plan->n_key == segment->n_key && plan->keeps_plain == plain &&
+           plan->threads == trii_threads_asked() &&
            memcmp(plan->key, segment->key, segment->n_key * sizeof(uint64_t)) == 0;
 }
 
 static trii_plan *find(const trii_segment *segment, bool plain)
 {
     trii_plan *plan = cache.last;
+    uint64_t hash;
 
     if (plan != NULL && is_free_for(plan, segment, plain))
         return plan;
-    plan = cache.buckets[segment->hash % BUCKETS];
-    while (plan != NULL && !is_free_for(plan, segment, plain))
+    hash = trii_plan_hash(segment);
+    plan = cache.buckets[hash % BUCKETS];
+    while (plan != NULL && (plan->hash != hash || !is_free_for(plan, segment, plain)))
         plan = plan->next;
     return plan;
 }
@@ -273,11 +275,12 @@ static tri_status fit_arenas(lease *l)
 static TRII_NOINLINE tri_status make(const trii_step *step, const trii_segment *segment, bool plain,
                                      lease *l)
 {
-    trii_plan **bucket = &cache.buckets[segment->hash % BUCKETS], *old = NULL;
+    trii_plan **bucket, *old = NULL;
     tri_status status = trii_plan_create(step, segment, &trii_plan_device, plain, &l->plan);
 
     if (status != TRI_OK)
         return status;
+    bucket = &cache.buckets[l->plan->hash % BUCKETS];
     l->plan->busy = true;
     l->plan->threads = trii_threads_asked();
     trii_forked_watch();

@@ -16,7 +16,7 @@ static int n_seen;
 
 static tri_status look_and_run(trii_step *step, const trii_segment *segment)
 {
-    uint64_t hash = segment->hash;
+    uint64_t hash = trii_plan_hash(segment);
 
     for (int32_t i = 0; i < segment->n_inputs; i++) {
         const trii_value *value = &step->values[segment->inputs[i]];

@@ -70,6 +70,31 @@ static tri_status take_kernels(trii_plan *plan, const trii_ir *ir)
     return plan->kernels != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
+/* Four independent hashes, so that multiplications overlap. */
+uint64_t trii_plan_hash(const trii_segment *segment)
+{
+    const uint64_t *w = segment->key;
+    size_t n = segment->n_key;
+    const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h[4] = {n, 1, 2, 3}, all;
+    size_t i = 0;
+
+    for (; i + 4 <= n; i += 4) {
+        for (size_t j = 0; j < 4; j++) {
+            h[j] = (h[j] ^ w[i + j]) * k;
+            h[j] ^= h[j] >> 29;
+        }
+    }
+    for (; i < n; i++) {
+        h[0] = (h[0] ^ w[i]) * k;
+        h[0] ^= h[0] >> 29;
+    }
+    all = h[0];
+    for (size_t j = 1; j < 4; j++)
+        all = ((all << 23 | all >> 41) ^ h[j]) * k;
+    return all ^ all >> 32;
+}
+
 static tri_status copy_key(trii_plan *plan, const trii_segment *segment)
 {
     uint64_t *key = trii_pool_alloc(&plan->pool, segment->n_key, sizeof(*key));
@@ -79,7 +104,7 @@ static tri_status copy_key(trii_plan *plan, const trii_segment *segment)
     memcpy(key, segment->key, segment->n_key * sizeof(*key));
     plan->key = key;
     plan->n_key = segment->n_key;
-    plan->hash = segment->hash;
+    plan->hash = trii_plan_hash(segment);
     return TRI_OK;
 }
 

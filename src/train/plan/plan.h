@@ -145,7 +145,7 @@ typedef struct trii_adoption {
 
 typedef struct trii_plan {
     trii_pool pool;
-    uint64_t hash;
+    uint64_t hash; /* trii_plan_hash of the segment */
     const uint64_t *key;
     size_t n_key;
     int threads; /* trii_threads_asked when it was compiled, and so when it runs */
@@ -213,6 +213,9 @@ typedef struct trii_plan {
 tri_status trii_plan_create(const trii_step *step, const trii_segment *segment,
                             const trii_device_ops *device, bool keep_plain,
                             trii_plan **plan_out) TRI_MUST_CHECK;
+/* Hash of the segment's key. The cache compares the key with that of the last plan first, and then
+ * needs none. */
+uint64_t trii_plan_hash(const trii_segment *segment);
 void trii_plan_destroy(trii_plan *plan); /* NULL allowed */
 /* Storages of outputs that are still read belong to their readers. */
 void trii_plan_forget_outputs(trii_plan *plan);

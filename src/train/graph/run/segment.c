@@ -156,29 +156,6 @@ static tri_status close_key(trii_recorder *r)
     return append_overlaps(r);
 }
 
-/* Four independent hashes, so that multiplications overlap. */
-static uint64_t hash_key(const uint64_t *w, size_t n)
-{
-    const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t h[4] = {n, 1, 2, 3}, all;
-    size_t i = 0;
-
-    for (; i + 4 <= n; i += 4) {
-        for (size_t j = 0; j < 4; j++) {
-            h[j] = (h[j] ^ w[i + j]) * k;
-            h[j] ^= h[j] >> 29;
-        }
-    }
-    for (; i < n; i++) {
-        h[0] = (h[0] ^ w[i]) * k;
-        h[0] ^= h[0] >> 29;
-    }
-    all = h[0];
-    for (size_t j = 1; j < 4; j++)
-        all = ((all << 23 | all >> 41) ^ h[j]) * k;
-    return all ^ all >> 32;
-}
-
 static void segment_begin(trii_recorder *r)
 {
     r->step.first_pending = r->step.n_nodes;
@@ -293,7 +270,6 @@ static tri_status run_segment(trii_recorder *r, bool ending)
     segment.n_outputs = r->pending.n_outputs;
     segment.key = r->pending.key;
     segment.n_key = r->pending.n_key;
-    segment.hash = hash_key(r->pending.key, r->pending.n_key);
     if (status == TRI_OK && r->check)
         status = trii_nan_before(s, &segment);
     if (status == TRI_OK && TRII_UNLIKELY(r->pending.any_stays) && !r->check && !r->eager)

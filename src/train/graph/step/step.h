@@ -118,7 +118,6 @@ typedef struct trii_segment {
     int32_t n_outputs;
     const uint64_t *key;
     size_t n_key;
-    uint64_t hash;
 } trii_segment;
 
 /* While it holds, a persistent tensor of `home` means its copy on `device`: one copy a step,
