@@ -96,7 +96,7 @@ static tri_status append_overlaps(trii_recorder *r)
         uint64_t *w;
         tri_status status;
 
-        if (TRII_LIKELY(bound == NULL || !bound->shares))
+        if (bound == NULL || !bound->shares)
             continue;
         status = trii_key_reserve(r, (size_t)r->pending.n_inputs + 1);
         if (status != TRI_OK)
@@ -114,6 +114,7 @@ static tri_status close_key(trii_recorder *r)
     trii_step *s = &r->step;
     size_t n_in = (size_t)r->pending.n_inputs, n_out = (size_t)r->pending.n_outputs;
     tri_status status = trii_key_reserve(r, n_in * (3 + TRI_MAX_DIMS) + n_out * 3 + 2);
+    bool any_shares = false;
     uint64_t *w;
 
     if (status != TRI_OK)
@@ -137,6 +138,7 @@ static tri_status close_key(trii_recorder *r)
     }
     for (size_t o = 0; o < n_out; o++) {
         const trii_value *value = &s->values[r->pending.outputs[o]];
+        const tri_tensor *bound = value->bound;
         uint64_t over = TRII_WORD_ABSENT; /* the input that the tensor's old contents are */
 
         if (value->replaces != TRII_NO_VALUE) {
@@ -144,16 +146,17 @@ static tri_status close_key(trii_recorder *r)
 
             if (old->slot_segment == r->pending.number)
                 over = (uint32_t)old->slot;
-            else if (old->state == TRII_VALUE_READY && TRII_UNLIKELY(is_stale(old, value->bound)))
-                return trii_refuse_stale(value->bound);
+            else if (old->state == TRII_VALUE_READY && TRII_UNLIKELY(is_stale(old, bound)))
+                return trii_refuse_stale(bound);
         }
         *w++ = (uint64_t)(uint32_t)value->slot | over << 32;
-        *w++ = (uint64_t)value->keep | (uint64_t)placement(value->bound) << 1 |
-               (uint64_t)(value->bound != NULL && value->bound->is_grad) << 3;
-        *w++ = value->bound != NULL ? (uint64_t)(uintptr_t)value->bound->layout : 0;
+        *w++ = (uint64_t)value->keep | (uint64_t)placement(bound) << 1 |
+               (uint64_t)(bound != NULL && bound->is_grad) << 3;
+        *w++ = bound != NULL ? (uint64_t)(uintptr_t)bound->layout : 0;
+        any_shares |= bound != NULL && bound->shares;
     }
     r->pending.n_key = (size_t)(w - r->pending.key);
-    return append_overlaps(r);
+    return TRII_UNLIKELY(any_shares) ? append_overlaps(r) : TRI_OK;
 }
 
 static void segment_begin(trii_recorder *r)
