@@ -30,7 +30,19 @@ static uint32_t edge_code(trii_recorder *r, trii_vid id)
     return TRII_WORD_INPUT | (uint32_t)value->slot;
 }
 
-static tri_status append_key(trii_recorder *r, const trii_node *node, const trii_vid *in)
+/* The same of an operand, which is read. */
+static inline uint32_t operand_code(trii_recorder *r, trii_vid id, bool *requires_grad_io)
+{
+    if (id == TRII_NO_VALUE)
+        return TRII_WORD_ABSENT;
+    r->step.values[id].used = true;
+    *requires_grad_io |= r->step.values[id].requires_grad;
+    return edge_code(r, id);
+}
+
+/* Also sets *requires_grad_io if an operand requires a gradient. */
+static tri_status append_key(trii_recorder *r, const trii_node *node, const trii_vid *in,
+                             bool *requires_grad_io)
 {
     int n_in = node->n_in, n_i = node->attrs.n_i;
     size_t n = 5 + (size_t)n_in / 2 + (size_t)n_i;
@@ -56,8 +68,8 @@ static tri_status append_key(trii_recorder *r, const trii_node *node, const trii
     if (TRII_UNLIKELY(node->region < 0))
         *w++ = (uint64_t)-node->region;
     for (int i = 0; i < n_in; i += 2) {
-        uint64_t low = edge_code(r, in[i]);
-        uint64_t high = i + 1 < n_in ? edge_code(r, in[i + 1]) : 0;
+        uint64_t low = operand_code(r, in[i], requires_grad_io);
+        uint64_t high = i + 1 < n_in ? operand_code(r, in[i + 1], requires_grad_io) : 0;
 
         *w++ = low | (high << 32);
     }
@@ -98,21 +110,6 @@ static tri_status append_host_key(trii_recorder *r, const trii_node *node, bool 
     return TRI_OK;
 }
 
-/* Whether an operand requires a gradient that flows through the node; also marks the operands as
- * read. */
-static inline bool use_operands(trii_step *step, const trii_node *node, const trii_vid *in)
-{
-    bool requires_grad = false;
-
-    for (int i = 0; i < node->n_in; i++) {
-        if (in[i] != TRII_NO_VALUE) {
-            step->values[in[i]].used = true;
-            requires_grad |= step->values[in[i]].requires_grad;
-        }
-    }
-    return requires_grad;
-}
-
 /* What each step sets in a node, whether or not it repeats an earlier step. The node's operation,
  * operands, integers and types of results are there already. */
 static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs *attrs,
@@ -121,7 +118,7 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
     trii_recorder *r = trii_recorder_of(step);
     const trii_vid *in = step->in_ids + node->first_in;
     /* as in a plan, nodes that run at once */
-    bool requires_grad, keep = r->eager && r->scopes.deferred == 0;
+    bool requires_grad = false, keep = r->eager && r->scopes.deferred == 0;
     tri_status status;
 
     node->site = *r->here;
@@ -130,14 +127,13 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
     node->differentiated = 0;
     node->region = r->scopes.region;
     node->backward = r->scopes.deferred > 0;
-    status = append_key(r, node, in);
+    status = append_key(r, node, in, &requires_grad);
     if (TRII_UNLIKELY(host != NULL) && status == TRI_OK)
         status = append_host_key(r, node, host->like_operands);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     node->random_index = node->op->random ? step->random_count++ : 0;
     node->random_seeded = step->n_seeded;
-    requires_grad = use_operands(step, node, in);
     if (TRII_UNLIKELY(host != NULL)) /* a receive has no operands to take it from */
         requires_grad = host->requires_grad != 0 || (requires_grad && r->scopes.create_graph);
     step->n_in_ids += node->n_in + node->n_after;
@@ -161,7 +157,8 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
     return TRI_OK;
 }
 
-/* Whether the node of the last step at this place has these operands and integers. */
+/* Whether the node of the last step at this place has these operands and integers, and the operands
+ * can be read. */
 static inline bool same_call(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
                              int n_in, const trii_attrs *attrs)
 {
@@ -174,7 +171,8 @@ static inline bool same_call(const trii_step *step, const trii_graph_op *op, con
         node->autocast != trii_autocast_to(&step->recorder->scopes.autocast))
         return false;
     for (int i = 0; i < n_in; i++) {
-        if (old_in[i] != in[i])
+        if (old_in[i] != in[i] ||
+            (in[i] != TRII_NO_VALUE && step->values[in[i]].state >= TRII_VALUE_DROPPED))
             return false;
     }
     for (int i = 0; i < n_i; i++) {
@@ -199,13 +197,7 @@ static bool same_node(const trii_step *step, const trii_graph_op *op, const trii
 bool trii_node_repeats(const trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
                        const trii_attrs *attrs)
 {
-    if (step->n_nodes >= step->recorder->old_nodes || !same_call(step, op, in, n_in, attrs))
-        return false;
-    for (int i = 0; i < n_in; i++) {
-        if (in[i] != TRII_NO_VALUE && step->values[in[i]].state >= TRII_VALUE_DROPPED)
-            return false;
-    }
-    return true;
+    return step->n_nodes < step->recorder->old_nodes && same_call(step, op, in, n_in, attrs);
 }
 
 bool trii_host_repeats(const trii_step *step, const trii_vid *in, int n_in,
