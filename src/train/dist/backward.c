@@ -20,7 +20,10 @@ typedef struct backward {
     bool more;          /* there are such */
     bool one_unit;      /* all tensors that the outputs reach are of this unit, or none is */
     bool counted;       /* some of them have a unit */
-    /* Tensors of one unit (or of none), and their gradients: [n_values], of the context. */
+    trii_vid *owned;    /* the values that the outputs reach and tensors own */
+    int32_t n_owned;
+    /* Tensors of one unit (or of none), and their gradients. All arrays: [n_values], of the
+     * context. */
     tri_tensor **tensors;
     trii_vid *grads;
     int n;
@@ -48,12 +51,18 @@ static tri_status add_found(backward *b, int at, trii_vid grad)
 static tri_status find(backward *b, tri_tensor *tensor, trii_unit *unit, trii_vid grad)
 {
     trii_step *s = b->walk.step;
-    trii_vid terms[2] = {TRII_NO_VALUE, grad};
     tri_status status = trii_grad_claim(s, tensor);
+    trii_known *known;
 
     if (status == TRI_OK)
         status = trii_grad_prepare(tensor);
-    if (status == TRI_OK && trii_step_has_grad(s, tensor)) {
+    if (status != TRI_OK)
+        return status;
+    known = trii_known_find(s, tensor);
+    known->found = b->n;
+    if (trii_known_has_grad(known, tensor)) {
+        trii_vid terms[2] = {TRII_NO_VALUE, grad};
+
         status = trii_resolve(s, tensor->grad, &terms[0]);
         if (status == TRI_OK && unit != NULL)
             status = trii_unit_held(unit, s, tensor, &terms[0]);
@@ -62,7 +71,6 @@ static tri_status find(backward *b, tri_tensor *tensor, trii_unit *unit, trii_vi
     }
     if (status != TRI_OK)
         return status;
-    trii_known_find(s, tensor)->found = b->n;
     b->tensors[b->n] = tensor;
     b->grads[b->n++] = grad;
     return TRI_OK;
@@ -86,7 +94,8 @@ static tri_status collect(backward *b, trii_unit *unit)
 
     b->n = 0;
     b->more = false;
-    for (int32_t v = 0; v < b->walk.n_values && status == TRI_OK; v++) {
+    for (int32_t i = 0; i < b->n_owned && status == TRI_OK; i++) {
+        trii_vid v = b->owned[i];
         tri_tensor *tensor = grads[v] >= 0 ? trii_backward_owner(&s->values[v]) : NULL;
         int at;
 
@@ -112,30 +121,10 @@ static tri_status bind_grads(const backward *b)
     return status;
 }
 
-static tri_status take_room(backward *b)
-{
-    trii_dist_state *own = trii_dist_state_of(trii_recorder_of(b->walk.step));
-    void *array;
-    tri_status status;
-
-    if (own == NULL)
-        return TRI_ERR_NO_MEMORY;
-    array = own->tensors;
-    status =
-        trii_grow(&array, &own->cap_tensors, b->walk.n_values, sizeof(*own->tensors), "gradients");
-    b->tensors = own->tensors = array;
-    if (status != TRI_OK)
-        return status;
-    array = own->grads;
-    status = trii_grow(&array, &own->cap_grads, b->walk.n_values, sizeof(*own->grads), "gradients");
-    b->grads = own->grads = array;
-    return status;
-}
-
 static tri_status finish_all(backward *b)
 {
     trii_unit *unit = b->next;
-    tri_status status = take_room(b);
+    tri_status status = TRI_OK;
 
     for (b->more = true; status == TRI_OK && b->more; unit = b->next) {
         status = collect(b, unit);
@@ -163,7 +152,8 @@ static bool leads_elsewhere(const trii_backward *walk)
     return false;
 }
 
-/* The units of what the outputs depend on. Each may run the step before anything is recorded. */
+/* The tensors on which the outputs depend, and their units. Each unit may run the step before
+ * anything is recorded. */
 static tri_status meet_units(backward *b)
 {
     const trii_backward *walk = &b->walk;
@@ -177,6 +167,7 @@ static tri_status meet_units(backward *b)
 
         if (tensor == NULL)
             continue;
+        b->owned[b->n_owned++] = v;
         its = trii_unit_of(tensor);
         b->one_unit = !b->more || (b->one_unit && its == unit);
         if (its != NULL && its != unit)
@@ -210,6 +201,28 @@ static tri_status weight_of(backward *b, trii_vid *weight)
     return trii_unit_weigh(b->next, walk->step, dtype, &b->under, weight);
 }
 
+static tri_status take_room(backward *b)
+{
+    trii_dist_state *own = trii_dist_state_of(trii_recorder_of(b->walk.step));
+    void *array;
+    tri_status status;
+
+    if (own == NULL)
+        return TRI_ERR_NO_MEMORY;
+    array = own->tensors;
+    status =
+        trii_grow(&array, &own->cap_tensors, b->walk.n_values, sizeof(*own->tensors), "gradients");
+    b->tensors = own->tensors = array;
+    if (status != TRI_OK)
+        return status;
+    array = own->grads;
+    status =
+        trii_grow(&array, &own->cap_grads, 2 * b->walk.n_values, sizeof(*own->grads), "gradients");
+    b->grads = own->grads = array;
+    b->owned = b->grads + b->walk.n_values;
+    return status;
+}
+
 static tri_status open_backward(backward *b, trii_step *s, const trii_roots *roots,
                                 const tri_backward_options *opt)
 {
@@ -217,6 +230,8 @@ static tri_status open_backward(backward *b, trii_step *s, const trii_roots *roo
 
     if (status == TRI_OK)
         status = trii_backward_room(&b->walk);
+    if (status == TRI_OK)
+        status = take_room(b);
     if (status != TRI_OK)
         return status;
     b->under.count = opt->count != NULL ? *opt->count : -1;

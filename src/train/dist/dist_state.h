@@ -7,7 +7,7 @@
 #include "train/graph/step/recorder.h"
 
 typedef struct trii_dist_state {
-    /* backward.c: tensors of one unit, and their gradients */
+    /* backward.c: tensors of one unit, and their gradients; then what the outputs reach */
     tri_tensor **tensors;
     trii_vid *grads;
     int32_t cap_tensors, cap_grads;

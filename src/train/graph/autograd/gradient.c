@@ -15,10 +15,11 @@ static TRII_NOINLINE tri_status grow(trii_recorder *r)
     return status;
 }
 
-tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
+/* *known_io: the tensor's entry in the step, if it has one already. */
+static inline tri_status claim(trii_step *step, tri_tensor *tensor, trii_known **known_io)
 {
     trii_recorder *r = trii_recorder_of(step);
-    trii_known *known = trii_known_find(step, tensor);
+    trii_known *known = *known_io;
     uint_fast64_t owner = 0;
     tri_status status = TRI_OK;
     trii_vid id;
@@ -29,7 +30,7 @@ tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
         status = trii_resolve(step, tensor, &id);
         if (status != TRI_OK)
             return status;
-        known = trii_known_find(step, tensor);
+        *known_io = known = trii_known_find(step, tensor);
     }
     if (known->grad != TRII_GRAD_AS_PUBLISHED)
         return TRI_OK;
@@ -47,6 +48,13 @@ tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
                   : trii_grad_shows(tensor)   ? TRII_GRAD_CONSUMED
                                               : TRII_GRAD_NONE;
     return TRI_OK;
+}
+
+tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
+{
+    trii_known *known = trii_known_find(step, tensor);
+
+    return claim(step, tensor, &known);
 }
 
 tri_status trii_grad_prepare(tri_tensor *tensor)
@@ -72,29 +80,31 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
 
 tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor)
 {
-    tri_status status = trii_grad_claim(step, tensor);
+    trii_known *known = trii_known_find(step, tensor);
+    tri_status status = claim(step, tensor, &known);
     trii_pending_grad before;
-    trii_known *known;
 
     if (status != TRI_OK)
         return status;
-    known = trii_known_find(step, tensor);
     before = known->grad;
     known->grad = TRII_GRAD_THERE; /* in eager mode the run that binding starts publishes it */
     status = trii_bind(step, value, tensor->grad);
+    if (TRII_LIKELY(status == TRI_OK))
+        return TRI_OK;
     known = trii_known_find(step, tensor);
-    if (status != TRI_OK && known->grad != TRII_GRAD_AS_PUBLISHED)
+    if (known->grad != TRII_GRAD_AS_PUBLISHED)
         known->grad = before;
     return status;
 }
 
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor, trii_vid *grad_out)
 {
+    trii_known *known = trii_known_find(step, tensor);
     trii_vid grad = TRII_NO_VALUE;
     tri_status status = TRI_OK;
 
-    if (trii_step_has_grad(step, tensor)) {
-        status = trii_grad_claim(step, tensor);
+    if (trii_known_has_grad(known, tensor)) {
+        status = claim(step, tensor, &known);
         if (status == TRI_OK)
             status = trii_resolve(step, tensor->grad, &grad);
         if (status == TRI_OK)

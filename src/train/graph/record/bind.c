@@ -35,12 +35,11 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
             return status;
         value = &step->values[id];
     }
-    before = trii_known_value(step, tensor);
-    if (TRII_UNLIKELY(tensor->shares) && before == TRII_NO_VALUE)
-        before = trii_overlaps_still(step, tensor);
-    status = trii_known_set(step, tensor, id);
+    status = trii_known_set(step, tensor, id, &before);
     if (status != TRI_OK)
         return status;
+    if (TRII_UNLIKELY(tensor->shares) && before == TRII_NO_VALUE)
+        before = trii_overlaps_still(step, tensor);
     if (before != TRII_NO_VALUE) {
         trii_value *old = &step->values[before];
 

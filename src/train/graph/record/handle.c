@@ -22,9 +22,11 @@ static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
     return trii_refuse_handle(trii_handle_generation(tensor));
 }
 
-static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
+static TRII_NOINLINE tri_status leaf_create(trii_step *step, tri_tensor *tensor,
+                                            trii_vid *value_out)
 {
     trii_value *value;
+    trii_vid none;
     tri_status status;
 
     if (tensor->status != TRI_OK)
@@ -36,7 +38,7 @@ static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *val
     }
     status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
-        status = trii_known_set(step, tensor, step->n_values);
+        status = trii_known_set(step, tensor, step->n_values, &none);
     if (status != TRI_OK)
         return status;
     trii_leaf_repeats(step, tensor);

@@ -28,11 +28,7 @@ static void spoil(tri_tensor *tensor, const char *cause)
 
 bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor)
 {
-    const trii_known *known = trii_known_find(step, tensor);
-
-    if (known == NULL || known->grad == TRII_GRAD_AS_PUBLISHED)
-        return trii_grad_published(tensor);
-    return known->grad == TRII_GRAD_THERE;
+    return trii_known_has_grad(trii_known_find(step, tensor), tensor);
 }
 
 bool trii_has_grad(const tri_tensor *tensor)

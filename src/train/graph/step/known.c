@@ -40,9 +40,10 @@ static tri_status grow(trii_recorder *r)
     return TRI_OK;
 }
 
-tri_status trii_known_add(trii_step *step, const tri_tensor *tensor, trii_vid value)
+tri_status trii_known_add(trii_step *step, const tri_tensor *tensor, trii_vid value,
+                          trii_vid *before_out)
 {
     tri_status status = grow(trii_recorder_of(step));
 
-    return status == TRI_OK ? trii_known_set(step, tensor, value) : status;
+    return status == TRI_OK ? trii_known_set(step, tensor, value, before_out) : status;
 }

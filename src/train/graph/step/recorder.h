@@ -6,6 +6,7 @@
 #define TRII_RECORDER_H
 
 #include "base/err.h"
+#include "train/graph/step/grads.h"
 #include "train/graph/step/host_op.h"
 #include "train/graph/step/known.h"
 #include "train/graph/step/step.h"
@@ -313,22 +314,30 @@ static inline trii_vid trii_known_value(const trii_step *step, const tri_tensor 
 
     return known != NULL ? known->value : TRII_NO_VALUE;
 }
+/* Whether the tensor has a gradient once what pends has run. known: its entry, or NULL. */
+static inline bool trii_known_has_grad(const trii_known *known, const tri_tensor *tensor)
+{
+    return known == NULL || known->grad == TRII_GRAD_AS_PUBLISHED ? trii_grad_published(tensor)
+                                                                  : known->grad == TRII_GRAD_THERE;
+}
 /* Where the table is full. */
-tri_status trii_known_add(trii_step *step, const tri_tensor *tensor, trii_vid value) TRI_MUST_CHECK;
-/* Sets it. */
+tri_status trii_known_add(trii_step *step, const tri_tensor *tensor, trii_vid value,
+                          trii_vid *before_out) TRI_MUST_CHECK;
+/* Sets it; *before_out: what it was. */
 static inline TRI_MUST_CHECK tri_status trii_known_set(trii_step *step, const tri_tensor *tensor,
-                                                       trii_vid value)
+                                                       trii_vid value, trii_vid *before_out)
 {
     trii_recorder *r = step->recorder;
     trii_known *known;
 
     if (TRII_UNLIKELY(r->known.n >= r->known.room))
-        return trii_known_add(step, tensor, value);
+        return trii_known_add(step, tensor, value, before_out);
     for (size_t at = trii_known_hash(tensor) >> r->known.shift;; at = (at + 1) & r->known.mask) {
         known = &r->known.at[at];
         if (known->generation != step->generation)
             break;
         if (known->tensor == tensor) {
+            *before_out = known->value;
             known->value = value;
             return TRI_OK;
         }
@@ -340,6 +349,7 @@ static inline TRI_MUST_CHECK tri_status trii_known_set(trii_step *step, const tr
     known->overwritten = TRII_NO_VALUE;
     known->found = -1;
     known->grad = TRII_GRAD_AS_PUBLISHED;
+    *before_out = TRII_NO_VALUE;
     return TRI_OK;
 }
 
