@@ -260,10 +260,21 @@ tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const 
 
 /* --- between backward and update ------------------------------------------ */
 
-/* unused.c. An optimizer calls it for each parameter before it looks which of them have a gradient;
- * it may run the step. *last_io: the unit of the parameter before, NULL at first. */
-tri_status trii_unit_before_update(const tri_tensor *param, trii_unit **last_io,
-                                   trii_step *step) TRI_MUST_CHECK;
+/* unused.c. An optimizer will look which parameters of the unit have a gradient: may run the
+ * step. */
+tri_status trii_unit_meet_update(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
+/* The same, for each parameter. *last_io: the unit of the parameter before, NULL at first. */
+static inline TRI_MUST_CHECK tri_status trii_unit_before_update(const tri_tensor *param,
+                                                                trii_unit **last_io,
+                                                                trii_step *step)
+{
+    trii_unit *unit = trii_unit_of(param);
+
+    if (unit == NULL || unit == *last_io)
+        return TRI_OK;
+    *last_io = unit;
+    return trii_unit_meet_update(unit, step);
+}
 /* Runs what pends, after which all ranks know which parameters have a gradient. */
 tri_status trii_unit_settle(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
 /* Nobody waits for the map any more. */

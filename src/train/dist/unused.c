@@ -111,14 +111,10 @@ static TRII_NOINLINE void warn_of_drift(void)
         site.file != NULL ? site.file : "?", site.line);
 }
 
-tri_status trii_unit_before_update(const tri_tensor *param, trii_unit **last_io, trii_step *step)
+tri_status trii_unit_meet_update(trii_unit *unit, trii_step *step)
 {
-    trii_unit *unit = trii_unit_of(param);
     tri_status status;
 
-    if (unit == NULL || unit == *last_io)
-        return TRI_OK;
-    *last_io = unit;
     if (TRII_UNLIKELY(unit->no_sync > 0 && unit->size > 1))
         warn_of_drift();
     if (!has_promised(unit, step))

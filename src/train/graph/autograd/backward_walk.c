@@ -205,9 +205,10 @@ static inline void reach(trii_backward *b, trii_vid value, const int32_t *leads)
 void trii_backward_mark(trii_backward *b, const int32_t *leads)
 {
     const trii_step *s = b->step;
+    int32_t *grads = b->grads, n_values = b->n_values;
 
-    for (int32_t v = 0; v < b->n_values; v++)
-        b->grads[v] = TRII_UNREACHED;
+    for (int32_t v = 0; v < n_values; v++)
+        grads[v] = TRII_UNREACHED;
     for (int k = 0; k < b->roots->n; k++)
         reach(b, b->outputs[k], leads);
     for (int32_t n = b->last_node; n >= 0; n--) {
@@ -217,7 +218,7 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads)
         if (!node->requires_grad)
             continue;
         for (int o = 0; o < node->n_out; o++)
-            reached |= b->grads[node->first_out + o] == TRII_REACHED;
+            reached |= grads[node->first_out + o] == TRII_REACHED;
         for (int i = 0; i < node->n_in && reached; i++) {
             trii_vid in = s->in_ids[node->first_in + i];
 

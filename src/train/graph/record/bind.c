@@ -10,8 +10,7 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
     trii_vid before;
     tri_status status;
 
-    if (tensor->dtype != value->type.dtype || tensor->ndim != value->type.ndim ||
-        memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
+    if (!trii_type_is_of(&value->type, tensor))
         return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
     if (TRII_UNLIKELY(trii_in_replica(step)) &&
         tensor->device == step->recorder->scopes.replica.home)

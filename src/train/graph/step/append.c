@@ -227,24 +227,18 @@ tri_status trii_host_repeat(trii_step *step, const trii_host_node *host, trii_vi
 tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs, trii_vid *first_out)
 {
     trii_node *node = &step->nodes[step->n_nodes];
-    tri_status status = finish_node(step, node, attrs, NULL);
 
-    if (TRII_LIKELY(status == TRI_OK))
-        *first_out = node->first_out;
-    return status;
+    *first_out = node->first_out;
+    return finish_node(step, node, attrs, NULL);
 }
 
 void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor)
 {
     trii_recorder *r = trii_recorder_of(step);
     const trii_value *old = &step->values[step->n_values];
-    bool same = step->n_values < r->old_values && old->node < 0 &&
-                old->type.dtype == tensor->dtype && old->type.device == tensor->device &&
-                old->type.ndim == tensor->ndim;
 
-    for (int d = 0; same && d < tensor->ndim; d++)
-        same = old->type.shape[d] == tensor->shape[d];
-    if (!same)
+    if (step->n_values >= r->old_values || old->node >= 0 || old->type.device != tensor->device ||
+        !trii_type_is_of(&old->type, tensor))
         r->old_nodes = 0;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/compiler.h"
 #include "train/graph/step/op.h"
+#include "train/tensor/persistent.h"
 
 static inline int64_t trii_type_numel(const trii_type *type)
 {
@@ -29,6 +30,18 @@ static inline bool trii_type_same_shape(const trii_type *a, const trii_type *b)
         return false;
     for (int d = 0; d < a->ndim; d++) {
         if (a->shape[d] != b->shape[d])
+            return false;
+    }
+    return true;
+}
+
+/* Whether the tensor has this dtype and these sizes, on whatever device. */
+static inline bool trii_type_is_of(const trii_type *type, const tri_tensor *tensor)
+{
+    if (type->dtype != tensor->dtype || type->ndim != tensor->ndim)
+        return false;
+    for (int d = 0; d < type->ndim; d++) {
+        if (type->shape[d] != tensor->shape[d])
             return false;
     }
     return true;
