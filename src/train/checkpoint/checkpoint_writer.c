@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <trireme/group.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -24,6 +26,8 @@ struct tri_checkpoint_writer {
     tri_checkpoint_save_options opt; /* its steps are ours */
     int64_t *steps;                  /* [steps_room] */
     int steps_room;
+    tri_group *own;      /* of the writers of all ranks that have pieces; NULL: none yet, */
+    const tri_group *of; /* made of that one: never read */
 
     trii_mutex mutex;
     trii_cond changed;
@@ -120,6 +124,7 @@ void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer)
             TRII_LOG(TRII_LOG_WARN, "checkpoint", "not saved: %s", writer->why);
         trii_cond_fini(&writer->changed);
         trii_mutex_fini(&writer->mutex);
+        tri_group_unref(writer->own); /* in a child it is the parent's */
     }
     trii_snapshot_fini(&writer->snapshot);
     trii_free(writer->steps);
@@ -172,26 +177,46 @@ static tri_status take_options(tri_checkpoint_writer *w, const tri_checkpoint_sa
     return TRI_OK;
 }
 
+/* Ranks that have pieces write in a group of the writers' own: its calls run beside those of
+ * training, in an order that nobody knows. It is made by the first save, and again after it has
+ * failed. */
+static tri_status meet(tri_checkpoint_writer *w, tri_group *group)
+{
+    int64_t ready = w->own != NULL && w->of == group && tri_group_status(w->own) == TRI_OK;
+    tri_status status =
+        tri_all_reduce(group, &ready, &ready, 1, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+
+    if (status == TRI_OK && ready == 0) {
+        tri_group_unref(w->own);
+        w->own = NULL;
+        w->of = group;
+        status = tri_group_split(group, 0, tri_group_rank(group), NULL, &w->own);
+    }
+    w->snapshot.pieces.group = w->own;
+    return status;
+}
+
 tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module *module,
                                       tri_optimizer *optimizer, const tri_checkpoint_info *info,
                                       const tri_checkpoint_save_options *opt)
 {
     const char *call = "tri_checkpoint_writer_save";
     tri_status status = check_writer(call, writer);
+    tri_group *group;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
-    if (status == TRI_OK && trii_group_of_state(module, optimizer, info) != NULL)
-        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                           "%s: ranks have pieces of the state, and save them together: "
-                           "tri_checkpoint_save",
-                           call);
+    /* What is wrong here the others hear, too, unless it is what would tell who they are. */
+    group = trii_group_of_state(module, optimizer, status == TRI_OK ? info : NULL);
     if (status == TRI_OK)
         status = wait_for_last(writer);
     if (status == TRI_OK)
         status = take_options(writer, opt);
     if (status == TRI_OK)
         status = trii_snapshot_take(&writer->snapshot, module, optimizer, info);
+    status = trii_ranks_agree(group, status);
+    if (status == TRI_OK && group != NULL)
+        status = meet(writer, group);
     if (status != TRI_OK)
         return status;
     trii_mutex_lock(&writer->mutex);

@@ -8,6 +8,7 @@
 #include <trireme/nn.h>
 
 #include "base/alloc.h"
+#include "testing/divided_state.h"
 #include "testing/scratch.h"
 #include "testing/ranks.h"
 #include "train/trainer/checkpoint_fetch.h"
@@ -326,7 +327,68 @@ static void one_process_alone_opens_its_own(void **state)
     scratch_end(&s);
 }
 
+enum { SAVERS = 16, EXTRAS = 8 };
+
+/* Half of the extras are texts, one is in pieces. */
+static const char *save_pieces(rank_env *env)
+{
+    tri_module *net = make();
+    tri_tensor *one = tri_tensor_create(NULL, 0, TRI_DTYPE_F32);
+    const tri_state_entry entry = {.name = "one", .tensor = one};
+    tri_checkpoint_extra extras[EXTRAS];
+    tri_checkpoint_info info = {.step = 4, .extras = extras, .n_extras = EXTRAS};
+    char names[EXTRAS][16];
+    divided_state s;
+    tri_group *group;
+    tri_status status;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int64_t i = 0; i < tri_module_state_count(net); i++)
+        RANK_TRY(env, tri_init_constant(tri_module_state(net, i).tensor, 4));
+    divided_begin(&s, group, env->rank, env->size, DIVIDED_EVENLY);
+    RANK_TRY(env, divided_fill(&s, 4));
+    for (int i = 0; i < EXTRAS; i++) {
+        snprintf(names[i], sizeof(names[i]), "extra-%d", i);
+        extras[i] = (tri_checkpoint_extra){.name = names[i], .entries = &entry, .n = 1};
+        if (i % 2 == 1)
+            extras[i] = (tri_checkpoint_extra){.name = names[i], .text = "{}"};
+    }
+    extras[0] = s.extra;
+    extras[1].name = "trainer";
+    status = tri_checkpoint_save(env->arg, net, NULL, &info, NULL);
+    divided_end(&s);
+    tri_tensor_unref(one);
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return status == TRI_OK ? NULL : RANK_FAIL(env, "%s", tri_last_error());
+}
+
+/* A file of each rank that had some, so that there are many. */
+static void pieces_come_too(void **state)
+{
+    tri_checkpoint *checkpoint;
+    divided_state d;
+    scratch s;
+    plan p;
+
+    (void)state;
+    plan_begin(&p, &s);
+    run_threads(SAVERS, NULL, save_pieces, p.folder[0]);
+    p.step = 4;
+    run(&p);
+    for (int r = 0; r < RANKS; r++) {
+        CHECK_OK(tri_checkpoint_open(p.folder[r], &checkpoint));
+        divided_begin(&d, NULL, r, RANKS, DIVIDED_UNEVENLY);
+        CHECK_OK(tri_checkpoint_restore_extra(checkpoint, "divided", d.entries, DIVIDED_TENSORS));
+        assert_null(divided_differs(&d, 4));
+        divided_end(&d);
+        tri_checkpoint_close(checkpoint);
+    }
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pieces_come_too),
     cmocka_unit_test(no_rank_has_one),
     cmocka_unit_test(hosts_get_what_they_lack),
     cmocka_unit_test(an_older_one_comes_by_its_step),
