@@ -1,6 +1,6 @@
 /* killed_savers_test.c - ranks that save pieces are killed 20 times. killed_savers_full_test.c has
  * 200. */
-/* ctest: labels=quick timeout=120 start=first */
+/* ctest: labels=quick timeout=240 start=first */
 #include "testing/killed_savers.h"
 
 static void the_newest_checkpoint_is_whole_after_a_kill(void **state)
