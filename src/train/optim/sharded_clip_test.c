@@ -109,7 +109,7 @@ static tri_status train_all(rank *r)
 {
     for (way how = 0; how < WAYS; how++)
         for (cut where = 0; where < CUTS; where++) {
-            tri_status status = train_with(r, how, where, (where + how) % 2 == 0);
+            tri_status status = train_with(r, how, where, ((int)where + (int)how) % 2 == 0);
 
             if (status != TRI_OK)
                 return TRII_FAIL_CTX(status, "way %d, cut %d", (int)how, (int)where);
