@@ -1173,6 +1173,17 @@ typedef struct tri_data_parallel_options {
     uint64_t reserved[4];
 } tri_data_parallel_options;
 tri_module *tri_data_parallel(tri_module *own_net, const tri_data_parallel_options *opt);
+tri_tensor *tri_dist_all_reduce(tri_tensor *x, tri_redop op, tri_group *group);
+tri_tensor *tri_dist_all_gather(tri_tensor *x, int dim, tri_group *group);
+tri_tensor *tri_dist_reduce_scatter(tri_tensor *x, tri_redop op, int dim, tri_group *group);
+tri_tensor *tri_dist_all_to_all(tri_tensor *x, tri_group *group);
+tri_tensor *tri_dist_broadcast(tri_tensor *x, int root, tri_group *group);
+tri_tensor *tri_dist_send(tri_tensor *x, int peer, int tag, tri_group *group);
+tri_tensor *tri_dist_recv(const int64_t *shape, int ndim, tri_dtype dtype, bool requires_grad, int peer, int tag, tri_group *group);
+tri_tensor *tri_dist_copy_to(tri_tensor *x, tri_group *group);
+tri_tensor *tri_dist_reduce_from(tri_tensor *x, tri_group *group);
+tri_tensor *tri_dist_scatter_to(tri_tensor *x, int dim, tri_group *group);
+tri_tensor *tri_dist_gather_from(tri_tensor *x, int dim, tri_group *group);
 typedef struct tri_image {
     uint8_t *pixels;
     int64_t height, width;

@@ -215,7 +215,7 @@ TRI_API void tri_group_free(tri_group *group, void *p);
 
 /* --- collectives -------------------------------------------------------------
  * These are for plain buffers. Those for tensors, which a step records and gradients pass through,
- * will be called tri_dist_all_reduce and so on.
+ * are in dist.h: tri_dist_all_reduce and so on.
  *
  * src, dst: reductions need `dtype`'s alignment (else INVALID_ARG), other calls none. Both are
  *   borrowed until the operation is done. dst == src means in place; any other overlap is

@@ -10,6 +10,7 @@
 #include <trireme/data.h>
 #include <trireme/data_parallel.h>
 #include <trireme/device.h>
+#include <trireme/dist.h>
 #include <trireme/image.h>
 #include <trireme/mesh.h>
 #include <trireme/nn.h>

@@ -287,6 +287,17 @@ int tri_group_find_rank(const tri_group *group, int world_rank)
     return -1;
 }
 
+bool trii_group_meets(const tri_group *a, const tri_group *b)
+{
+    int common = 0;
+
+    if (a == b || a->outermost != b->outermost)
+        return a->size > 1 && b->size > 1;
+    for (int r = 0; r < a->size && common < 2; r++)
+        common += tri_group_find_rank(b, tri_group_world_rank(a, r)) >= 0;
+    return common > 1;
+}
+
 const char *tri_group_engine(const tri_group *group)
 {
     group = group != NULL ? group : trii_group_get_world();

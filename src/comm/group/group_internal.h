@@ -35,6 +35,7 @@ struct tri_group {
     bool left;          /* by tri_finalize, and still referenced */
     trii_mutex memory_lock; /* of tri_group_alloc */
     int *world_ranks;       /* [size]: in the outermost group; NULL = the same numbers */
+    uint64_t outermost;     /* that group's number in this process */
     atomic_int n_splits;
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
@@ -162,7 +163,6 @@ tri_status trii_work_post(tri_group *group, const trii_collective *call,
 tri_status trii_call_begin(tri_group **group, trii_collective *call);
 /* TRI_OK if elements of dtype can be reduced by op, else INVALID_ARG (it makes no sense: avg of
  * integers, band of floats) or UNSUPPORTED, and the error line. */
-tri_status trii_reduction_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;
 /* INVALID_ARG: the call in words, and what is wrong with it. */
 tri_status trii_call_bad(const trii_collective *call, const char *what);
 /* Whether the two have a byte in common. */

@@ -157,6 +157,7 @@ static bool leads_elsewhere(const trii_backward *walk)
 static tri_status meet_units(backward *b)
 {
     const trii_backward *walk = &b->walk;
+    const trii_under part = {walk->last_node, walk->grads, walk->scratch};
     trii_unit *unit = NULL;
     tri_status status = TRI_OK;
 
@@ -170,8 +171,11 @@ static tri_status meet_units(backward *b)
         b->owned[b->n_owned++] = v;
         its = trii_unit_of(tensor);
         b->one_unit = !b->more || (b->one_unit && its == unit);
-        if (its != NULL && its != unit)
+        if (its != NULL && its != unit) {
             status = trii_unit_begin(its, walk->step);
+            its->crossed =
+                its->group != NULL && trii_samples_cross_ranks(walk->step, &part, its->group);
+        }
         unit = its;
         choose_next(b, its);
         b->counted = b->counted || its != NULL;
@@ -193,7 +197,6 @@ static tri_status weight_of(backward *b, trii_vid *weight)
         if (status != TRI_OK)
             return status;
     }
-    b->under.crosses_ranks = b->counted && trii_samples_cross_ranks(walk->step, &part);
     if (leads_elsewhere(walk)) /* to parameters of others, which are not for the unit to weight */
         return trii_samples_go_elsewhere(walk->step, &part, b->under.count);
     if (!b->one_unit || b->next == NULL || dtype == TRI_DTYPE_NONE)

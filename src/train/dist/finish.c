@@ -172,7 +172,7 @@ static tri_status refuse_unweighted(const char *why)
     return TRII_FAIL(
         TRI_ERR_UNSUPPORTED,
         "ddp: gradients between tri_ddp_no_sync_begin and tri_ddp_no_sync_end went through "
-        "statistics that ranks share (SyncBatchNorm) and are weighted already; %s "
+        "what ranks share (SyncBatchNorm, tri_dist_*) and are weighted already; %s "
         "cannot be added to them: average these first, by a tri_backward of their "
         "kind after tri_ddp_no_sync_end",
         why);
@@ -190,7 +190,7 @@ static tri_status weigh_all(trii_unit *unit, trii_step *step, const trii_samples
     if (status == TRI_OK)
         status = trii_unit_weight(unit, step, TRII_HEADER_AVERAGE, under);
     if (status == TRI_OK)
-        unit->header->even = under->crosses_ranks;
+        unit->header->even = unit->crossed;
     for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
         if (grad_of[i] != TRII_NO_VALUE)
             status = trii_unit_apply_weight(unit, step, unit->params[i].tensor, &grad_of[i]);
@@ -287,7 +287,7 @@ tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const 
     }
     if (!trii_unit_is_seeded(unit, step)) /* else that was done when it began */
         (void)trii_unit_forget_if_cleared(unit);
-    if (unit->no_sync > 0 && !under->crosses_ranks)
+    if (unit->no_sync > 0 && !unit->crossed)
         return count(unit, step, under);
     if (unit->buckets == NULL)
         return TRII_FAIL(TRI_ERR_STATE,

@@ -98,7 +98,7 @@ static TRII_NOINLINE tri_status refuse_uneven(const trii_unit_coll *t)
     return TRII_FAIL(
         TRI_ERR_INVALID_ARG,
         "tri_backward at %s:%d reaches other models or tensors than this one of tri_ddp, and "
-        "statistics that ranks share (SyncBatchNorm), whose gradients are sums over ranks: that "
+        "what ranks share (SyncBatchNorm, tri_dist_*), whose gradients are sums over ranks: that "
         "goes with batches of one size, and this rank's loss is the mean of %g, of %g of all %d "
         "ranks. Call tri_backward for one model at a time, and tri_gradients for inputs",
         t->site.file != NULL ? t->site.file : "?", t->site.line, t->divisor, t->sums[0],

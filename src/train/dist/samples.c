@@ -13,7 +13,10 @@
 
 #include "base/log.h"
 #include "train/dist/dist_state.h"
+#include "comm/group/join/world.h"
 #include "train/dist/samples.h"
+#include "train/graph/ops/batch_norm.h"
+#include "train/graph/ops/own_part.h"
 #include "train/graph/ops/table.h"
 
 static bool is_reached(const trii_node *node, const int32_t *reached)
@@ -203,16 +206,31 @@ tri_status trii_samples_find(trii_step *s, const trii_under *under, trii_samples
     return status;
 }
 
-bool trii_samples_cross_ranks(const trii_step *s, const trii_under *under)
+/* --- sums over ranks ------------------------------------------------------ */
+
+/* The group over which the gradient of this node is a sum, or NULL. */
+static const tri_group *mixed_by(const trii_node *node)
+{
+    const trii_part_gradient *part = trii_part_gradient_of(node);
+
+    if (node->host != NULL)
+        return node->host->kind->mixes != NULL ? node->host->kind->mixes(node->host) : NULL;
+    if (node->op == &trii_op_batch_norm_elemt)
+        return trii_norm_exchange_of(&node->attrs)->group;
+    return part != NULL ? part->group : NULL;
+}
+
+bool trii_samples_cross_ranks(const trii_step *s, const trii_under *under, const tri_group *group)
 {
     for (int32_t n = under->last_node; n >= 0; n--) {
         const trii_node *node = &s->nodes[n];
         trii_vid in = node->n_in > 0 ? s->in_ids[node->first_in] : TRII_NO_VALUE;
 
-        if ((node->host != NULL ? node->host->kind->crosses_ranks
-                                : node->op == &trii_op_batch_norm_elemt) &&
-            under->reached[node->first_out] == TRII_NO_VALUE && in != TRII_NO_VALUE &&
-            under->reached[in] == TRII_NO_VALUE)
+        const tri_group *mixed = mixed_by(node);
+
+        if (mixed != NULL && under->reached[node->first_out] == TRII_NO_VALUE &&
+            in != TRII_NO_VALUE && under->reached[in] == TRII_NO_VALUE &&
+            trii_group_meets(mixed, group))
             return true;
     }
     return false;

@@ -185,8 +185,9 @@ struct trii_unit {
      * brings. */
     trii_vid last_weight;
     uint64_t last_generation;
-    bool seeded; /* its gradients come weighted */
-    bool held;   /* gradients had added up before it */
+    bool seeded;  /* its gradients come weighted */
+    bool crossed; /* its gradients are sums over some of its ranks before they are added up */
+    bool held;    /* gradients had added up before it */
     /* Of the backward that is being recorded: its weight as f32 and f64, and on the device of the
      * parameter that was last multiplied by it; NO_VALUE = none. What gradients held before is
      * multiplied by it, or all of them. */

@@ -35,7 +35,7 @@ static tri_status record_header(trii_unit *unit, trii_step *step, trii_header_us
     t->epoch = unit->tally.epoch;
     t->unused = t->vote_stop = t->even = t->weighted = false;
     t->held = unit->held;
-    t->mixes = under->crosses_ranks;
+    t->mixes = unit->crossed;
     t->use = use;
     t->n = n;
     for (int i = 0; i < n; i++)
@@ -101,8 +101,7 @@ tri_status trii_unit_weigh(trii_unit *unit, trii_step *step, tri_dtype dtype,
     if (status != TRI_OK)
         return status;
     cleared = trii_unit_forget_if_cleared(unit);
-    if ((unit->no_sync > 0 && !under->crosses_ranks) ||
-        (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
+    if ((unit->no_sync > 0 && !unit->crossed) || (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
     if (cleared || unit->tally.weighted) {
         status = record_header(unit, step, use, under, &dtype, 1, seed_out);

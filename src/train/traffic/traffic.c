@@ -25,6 +25,7 @@ typedef struct traffic {
     size_t count; /* elements of one rank's part */
     tri_redop redop;
     int peer, tag;
+    trii_traffic_grad grad; /* NULL: the kind's own */
 } traffic;
 
 /* --- while it runs -------------------------------------------------------- */
@@ -155,6 +156,23 @@ static tri_status all_to_all_start(trii_host_op *op, const trii_host_buffers *b)
     return (tri_all_to_all)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work);
 }
 
+static tri_status broadcast_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    if (tri_group_rank(t->group) == t->peer && b->out[0] != b->in[0] && t->count > 0)
+        memcpy(b->out[0], b->in[0], t->count * tri_dtype_size(t->dtype));
+    return (tri_broadcast)(t->group, b->out[0], t->count, t->dtype, t->peer, &t->work);
+}
+
+static tri_status reduce_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return (tri_reduce)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop, t->peer,
+                        &t->work);
+}
+
 static tri_status send_start(trii_host_op *op, const trii_host_buffers *b)
 {
     traffic *t = begin(op);
@@ -167,6 +185,11 @@ static tri_status recv_start(trii_host_op *op, const trii_host_buffers *b)
     traffic *t = begin(op);
 
     return (tri_recv)(t->group, b->out[0], t->count, t->dtype, t->peer, t->tag, &t->work);
+}
+
+static tri_group *mixes(const trii_host_op *op)
+{
+    return ((const traffic *)op)->group;
 }
 
 /* --- gradients ------------------------------------------------------------ */
@@ -224,6 +247,27 @@ static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const 
     return trii_record_all_to_all(step, t->group, grad_out[0], &grad_in[0]);
 }
 
+static tri_status rooted(trii_step *step, tri_group *group, const trii_host_kind *kind, trii_vid x,
+                         int root, bool everywhere, trii_vid *out);
+static const trii_host_kind reduce_kind;
+
+static tri_status broadcast_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                                 const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+    const trii_type type = step->values[grad_out[0]].type;
+    bool is_root = tri_group_rank(t->group) == t->peer;
+    trii_vid sum;
+    tri_status status = rooted(step, t->group, &reduce_kind, grad_out[0], t->peer, false, &sum);
+
+    (void)needs;
+    if (status != TRI_OK || is_root) {
+        grad_in[0] = status == TRI_OK ? sum : TRII_NO_VALUE;
+        return status;
+    }
+    return trii_rec_zeros(step, &type, &grad_in[0]);
+}
+
 static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
                              trii_vid *token_out);
 static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
@@ -253,26 +297,39 @@ static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_v
     return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &token);
 }
 
+static tri_status given_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                             const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+
+    (void)needs;
+    return t->grad(step, t->group, grad_out[0], &grad_in[0]);
+}
+
 /* --- kinds ---------------------------------------------------------------- */
 
-#define KIND(name_, in_place_, compare_, collective_)                                              \
+#define KIND(name_, start_, in_place_, compare_, mixes_, grad_)                                    \
     static const trii_host_kind name_##_kind = {.name = #name_,                                    \
                                                 .in_place = (in_place_),                           \
-                                                .start = name_##_start,                            \
+                                                .start = start_##_start,                           \
                                                 .poll = poll,                                      \
                                                 .wait = wait_for,                                  \
                                                 .abort = abort_group,                              \
                                                 .compare = (compare_),                             \
-                                                .crosses_ranks = (collective_),                    \
-                                                .grad = name_##_grad,                              \
+                                                .mixes = (mixes_),                                 \
+                                                .grad = (grad_),                                   \
                                                 .release = release};
 
-KIND(all_reduce, true, compare, true)
-KIND(all_gather, false, compare, true)
-KIND(reduce_scatter, false, compare, true)
-KIND(all_to_all, false, compare, true)
-KIND(send, false, compare_message, false)
-KIND(recv, false, compare_message, false)
+KIND(all_reduce, all_reduce, true, compare, mixes, all_reduce_grad)
+KIND(all_gather, all_gather, false, compare, mixes, all_gather_grad)
+KIND(reduce_scatter, reduce_scatter, false, compare, mixes, reduce_scatter_grad)
+KIND(all_to_all, all_to_all, false, compare, mixes, all_to_all_grad)
+KIND(broadcast, broadcast, true, compare, mixes, broadcast_grad)
+KIND(reduce, reduce, true, compare, mixes, NULL)
+KIND(reduce_from, all_reduce, true, compare, NULL, given_grad)
+KIND(gather_from, all_gather, false, compare, NULL, given_grad)
+KIND(send, send, false, compare_message, NULL, send_grad)
+KIND(recv, recv, false, compare_message, NULL, recv_grad)
 
 /* --- recording ------------------------------------------------------------ */
 
@@ -306,6 +363,16 @@ static tri_status record(trii_step *step, const trii_host_kind *kind, const traf
     return trii_record_host(step, op, call, out);
 }
 
+/* Of the operation that gave this value. */
+static traffic *traffic_of(const trii_step *step, trii_vid out)
+{
+    const trii_node *node = &step->nodes[step->values[out].node];
+
+    while (node->host == NULL) /* a copy to its device */
+        node = &step->nodes[step->values[step->in_ids[node->first_in]].node];
+    return (traffic *)node->host;
+}
+
 /* One operand and one result. `parts`: of what count is one part, the operand or the result. */
 static tri_status collective(trii_step *step, tri_group *given, const trii_host_kind *kind,
                              trii_vid x, tri_redop redop, const trii_type *out_type,
@@ -329,24 +396,79 @@ tri_status trii_record_all_reduce(trii_step *step, tri_group *group, trii_vid x,
     return collective(step, group, &all_reduce_kind, x, op, &type, &type, out);
 }
 
-tri_status trii_record_all_gather(trii_step *step, tri_group *group, trii_vid x, trii_vid *out)
+/* What the root has, or gets; everywhere: the others get it, too, instead of a token. */
+static tri_status rooted(trii_step *step, tri_group *given, const trii_host_kind *kind, trii_vid x,
+                         int root, bool everywhere, trii_vid *out)
+{
+    const trii_value *value = &step->values[x];
+    traffic like = {.dtype = value->type.dtype, .redop = TRI_REDOP_SUM, .peer = root};
+    tri_status status = group_of(given, kind->name, &like.group);
+    trii_host_result result = {.type = value->type, .requires_grad = value->requires_grad};
+    const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
+
+    if (status == TRI_OK && (root < 0 || root >= tri_group_size(like.group)))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)",
+                           kind->name, root, tri_group_size(like.group));
+    if (status != TRI_OK)
+        return status;
+    like.count = (size_t)trii_type_numel(&value->type);
+    if (!everywhere && tri_group_rank(like.group) != root)
+        result.type = (trii_type){.dtype = TRI_DTYPE_F32, .ndim = 1, .device = value->type.device};
+    return record(step, kind, &like, &call, out);
+}
+
+tri_status trii_record_broadcast(trii_step *step, tri_group *group, trii_vid x, int root,
+                                 trii_vid *out)
+{
+    return rooted(step, group, &broadcast_kind, x, root, true, out);
+}
+
+tri_status trii_record_sum_by(trii_step *step, tri_group *group, trii_vid x, trii_traffic_grad grad,
+                              trii_vid *out)
+{
+    const trii_type type = step->values[x].type;
+    tri_status status =
+        collective(step, group, &reduce_from_kind, x, TRI_REDOP_SUM, &type, &type, out);
+
+    if (status == TRI_OK)
+        traffic_of(step, *out)->grad = grad;
+    return status;
+}
+
+static tri_status gathered(trii_step *step, tri_group *group, const trii_host_kind *kind,
+                           trii_vid x, trii_vid *out)
 {
     const trii_type part = step->values[x].type;
     trii_type whole = part;
-    tri_status status = group_of(group, "all_gather", &group);
+    tri_status status = group_of(group, kind->name, &group);
 
     if (status != TRI_OK)
         return status;
     if (part.ndim == TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "all_gather: the operand has %d dimensions; the result has one more, and "
-                         "at most %d",
-                         part.ndim, TRI_MAX_DIMS);
+                         "%s: the operand has %d dimensions; the result has one more, and at most "
+                         "%d",
+                         kind->name, part.ndim, TRI_MAX_DIMS);
     whole.ndim = part.ndim + 1;
     whole.shape[0] = tri_group_size(group);
     for (int d = 0; d < part.ndim; d++)
         whole.shape[d + 1] = part.shape[d];
-    return collective(step, group, &all_gather_kind, x, TRI_REDOP_SUM, &whole, &part, out);
+    return collective(step, group, kind, x, TRI_REDOP_SUM, &whole, &part, out);
+}
+
+tri_status trii_record_all_gather(trii_step *step, tri_group *group, trii_vid x, trii_vid *out)
+{
+    return gathered(step, group, &all_gather_kind, x, out);
+}
+
+tri_status trii_record_gather_by(trii_step *step, tri_group *group, trii_vid x,
+                                 trii_traffic_grad grad, trii_vid *out)
+{
+    tri_status status = gathered(step, group, &gather_from_kind, x, out);
+
+    if (status == TRI_OK)
+        traffic_of(step, *out)->grad = grad;
+    return status;
 }
 
 /* The type of one rank's part of x [size, ..]. */
@@ -439,11 +561,7 @@ static tri_status recv_value(trii_step *step, tri_group *group, const trii_type 
 
 void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)
 {
-    const trii_node *node = &step->nodes[step->values[out].node];
-
-    while (node->host == NULL) /* a copy to its device */
-        node = &step->nodes[step->values[step->in_ids[node->first_in]].node];
-    ((traffic *)node->host)->what = what;
+    traffic_of(step, out)->what = what;
 }
 
 tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,

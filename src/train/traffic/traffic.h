@@ -29,6 +29,20 @@ tri_status trii_record_reduce_scatter(trii_step *step, tri_group *group, trii_vi
 tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x,
                                   trii_vid *out) TRI_MUST_CHECK;
 
+/* out = x of rank root, on all; elsewhere x is only read for its type. Its gradient is the sum at
+ * the root, and zeros elsewhere; a gradient of that fails (UNSUPPORTED). */
+tri_status trii_record_broadcast(trii_step *step, tri_group *group, trii_vid x, int root,
+                                 trii_vid *out) TRI_MUST_CHECK;
+
+/* all_reduce of sums and all_gather, with a gradient that the caller records: from g, that of the
+ * result, that of x. */
+typedef tri_status (*trii_traffic_grad)(trii_step *step, tri_group *group, trii_vid g,
+                                        trii_vid *out);
+tri_status trii_record_sum_by(trii_step *step, tri_group *group, trii_vid x, trii_traffic_grad grad,
+                              trii_vid *out) TRI_MUST_CHECK;
+tri_status trii_record_gather_by(trii_step *step, tri_group *group, trii_vid x,
+                                 trii_traffic_grad grad, trii_vid *out) TRI_MUST_CHECK;
+
 /* What the operation that gave this value is for: its failures begin with this, static text. */
 void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what);
 

@@ -102,6 +102,7 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
         return status;
     }
     made->world_ranks = sub->own_world_ranks;
+    made->outermost = g->outermost;
     *group_out = made;
     return TRI_OK;
 }

@@ -14,6 +14,11 @@ tri_status trii_group_resolve(tri_group **group_io, const char *call) TRI_MUST_C
 /* Whether the peer of a call that ended with PEER_LOST left the group in order: its engine tells
  * that from a death, and has seen none. Plug-ins cannot tell: false. */
 bool trii_group_was_left(const tri_group *group);
+/* Whether groups reduce numbers of this type like that. */
+tri_status trii_reduction_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;
+/* Whether a rank other than this one is in both groups, of which it is a member. Groups that were
+ * not made from one have ranks that nobody can compare: true, unless one has no other rank. */
+bool trii_group_meets(const tri_group *a, const tri_group *b);
 /* UNSUPPORTED: the engine of this group takes memory of a device only. */
 tri_status trii_group_takes_host_memory(const tri_group *group) TRI_MUST_CHECK;
 /* tri_group_alloc, with its status. */

@@ -2,6 +2,7 @@
  * slicing_gradient.c - gradients of slices, windows, padding and triangles.
  */
 #include "train/graph/gradients/gradient_rules.h"
+#include "train/graph/ops/own_part.h"
 
 tri_status trii_grad_slice(trii_step *step, const trii_node *node, const trii_vid *g,
                            const bool *needs, trii_vid *grad_in)
@@ -13,6 +14,15 @@ tri_status trii_grad_slice(trii_step *step, const trii_node *node, const trii_vi
     for (int d = 0; d < x->ndim; d++)
         trii_attrs_add(&attrs, x->shape[d]);
     return trii_record_values(step, &trii_op_slice_backward, g, 1, &attrs, &grad_in[0]);
+}
+
+tri_status trii_grad_own_part(trii_step *step, const trii_node *node, const trii_vid *g,
+                              const bool *needs, trii_vid *grad_in)
+{
+    const trii_part_gradient *own = trii_part_gradient_of(node);
+
+    (void)needs;
+    return own->record(own, step, g[0], &grad_in[0]);
 }
 
 tri_status trii_grad_pad(trii_step *step, const trii_node *node, const trii_vid *g,

@@ -50,6 +50,7 @@ TRII_OP(to) /* in x of any dtype; i: device */
 /* slicing.c, joining.c; in x of any dtype */
 TRII_OP(slice)          /* [V]; i: for each dimension start, step, number */
 TRII_OP(slice_backward) /* in g; i: .., sizes of x */
+TRII_OP(dist_scatter_to) TRII_OP(dist_copy_to) /* own_part.h; as slice; f: the gradient (two numbers) */
 TRII_OP(slice_update)   /* part_update.c; in x part; i: as slice, 1 = added; out x with the part (may lie on x) */
 TRII_OP(unfold)         /* windows.c [V]; i: dim, size, step */
 TRII_OP(unfold_backward) /* in g; i: .., sizes of x */

@@ -5,6 +5,7 @@
 #ifndef TRII_SHARED_STATISTICS_H
 #define TRII_SHARED_STATISTICS_H
 
+#include <trireme/group.h>
 #include <trireme/ops.h>
 
 #include "train/graph/step/step.h"
@@ -17,6 +18,7 @@ struct trii_exchange {
     tri_status (*gather)(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out);
     /* The sum over all ranks, differentiable: its gradient is again such a sum. */
     tri_status (*sum)(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out);
+    tri_group *group; /* of these ranks */
 };
 
 /* tri_batch_norm in training, by the statistics of all ranks that the exchange reaches, as if their

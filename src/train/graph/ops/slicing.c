@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "train/graph/ops/own_part.h"
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/walks.h"
 #include "train/graph/step/strides.h"
@@ -83,6 +84,27 @@ const trii_graph_op trii_op_slice = {
     .view = slice_view,
     .shape = slice_shape,
     .gradient = TRII_GRADIENT_slice,
+    .reference = slice_reference,
+};
+
+/* The same with the gradient of own_part.h. */
+const trii_graph_op trii_op_dist_scatter_to = {
+    .name = "dist_scatter_to",
+    .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_VIEW,
+    .view = slice_view,
+    .shape = slice_shape,
+    .gradient = TRII_GRADIENT_own_part,
+    .reference = slice_reference,
+};
+
+const trii_graph_op trii_op_dist_copy_to = {
+    .name = "dist_copy_to",
+    .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_VIEW,
+    .view = slice_view,
+    .shape = slice_shape,
+    .gradient = TRII_GRADIENT_own_part,
     .reference = slice_reference,
 };
 
@@ -227,6 +249,43 @@ tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, 
     attrs.i[3 * dim] = start;
     attrs.i[3 * dim + 2] = n;
     return trii_record_values(step, &trii_op_slice, &x, 1, &attrs, out);
+}
+
+static tri_status own_part(trii_step *step, const trii_graph_op *op, trii_vid x, trii_attrs *attrs,
+                           const trii_part_gradient *gradient, trii_vid *out)
+{
+    trii_attrs_add_f(attrs, (double)((uintptr_t)gradient >> 32));
+    trii_attrs_add_f(attrs, (double)((uintptr_t)gradient & 0xffffffffu));
+    return trii_record_values(step, op, &x, 1, attrs, out);
+}
+
+tri_status trii_rec_own_part(trii_step *step, trii_vid x, int dim, int64_t start, int64_t n,
+                             const trii_part_gradient *gradient, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    whole_slice(trii_type_of(step, x), &attrs);
+    attrs.i[3 * dim] = start;
+    attrs.i[3 * dim + 2] = n;
+    return own_part(step, &trii_op_dist_scatter_to, x, &attrs, gradient, out);
+}
+
+tri_status trii_rec_own_whole(trii_step *step, trii_vid x, const trii_part_gradient *gradient,
+                              trii_vid *out)
+{
+    trii_attrs attrs;
+
+    whole_slice(trii_type_of(step, x), &attrs);
+    return own_part(step, &trii_op_dist_copy_to, x, &attrs, gradient, out);
+}
+
+const trii_part_gradient *trii_part_gradient_of(const trii_node *node)
+{
+    const double *f = node->attrs.f;
+
+    if (node->op != &trii_op_dist_scatter_to && node->op != &trii_op_dist_copy_to)
+        return NULL;
+    return (const trii_part_gradient *)((uintptr_t)f[0] << 32 | (uintptr_t)f[1]);
 }
 
 tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id, int *d)

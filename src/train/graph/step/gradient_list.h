@@ -27,7 +27,7 @@ TRII_GRADIENT(where) TRII_GRADIENT(masked_fill)
 
 /* shaping_gradient.c, slicing_gradient.c, joining_gradient.c, indexing_gradient.c */
 TRII_GRADIENT(reshape) TRII_GRADIENT(expand) TRII_GRADIENT(permute) TRII_GRADIENT(flip)
-TRII_GRADIENT(slice) TRII_GRADIENT(slice_update) TRII_GRADIENT(pad) TRII_GRADIENT(tril)
+TRII_GRADIENT(slice) TRII_GRADIENT(own_part) TRII_GRADIENT(slice_update) TRII_GRADIENT(pad) TRII_GRADIENT(tril)
 TRII_GRADIENT(unfold) TRII_GRADIENT(unfold_backward)
 TRII_GRADIENT(concat) TRII_GRADIENT(split)
 TRII_GRADIENT(gather) TRII_GRADIENT(scatter_add) TRII_GRADIENT(index_select) TRII_GRADIENT(embedding)

@@ -10,6 +10,8 @@
 #ifndef TRII_HOST_OP_H
 #define TRII_HOST_OP_H
 
+#include <trireme/group.h>
+
 #include "train/graph/step/step.h"
 
 typedef struct trii_host_op trii_host_op;
@@ -66,8 +68,9 @@ typedef struct trii_host_kind {
      * of any group that were recorded before that start first all the same. No effect where the
      * segment has several devices (train/plan/queue_order.c). */
     bool urgent;
-    /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
-    bool crosses_ranks;
+    /* The group whose ranks' losses mix in its gradient. NULL: that depends on this rank's alone.
+     */
+    tri_group *(*mixes)(const trii_host_op *op);
     /* Its results may stay elsewhere. Called once before a start: bit k of `results` = result k is
      * read by operations whose kinds have the same function alone, all of this segment, or by
      * nobody. What its buffer has is then left open, here and where those read it: they agree by

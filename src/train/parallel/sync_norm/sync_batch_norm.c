@@ -16,19 +16,13 @@
 
 /* One forward's; the step owns it, since gradients come later than the module may live. */
 typedef struct peers {
-    trii_host_op owned; /* first; never recorded */
-    trii_exchange exchange;
-    tri_group *group; /* a reference */
+    trii_host_op owned;     /* first; never recorded */
+    trii_exchange exchange; /* with a reference to the group */
 } peers;
-
-static const peers *peers_of(const trii_exchange *exchange)
-{
-    return (const peers *)(const void *)((const char *)exchange - offsetof(peers, exchange));
-}
 
 static tri_status gather(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out)
 {
-    tri_status status = trii_record_all_gather(step, peers_of(exchange)->group, x, out);
+    tri_status status = trii_record_all_gather(step, exchange->group, x, out);
 
     if (status == TRI_OK)
         trii_traffic_is_for(step, *out, "SyncBatchNorm (2 C + 1 numbers of C channels)");
@@ -37,8 +31,7 @@ static tri_status gather(const trii_exchange *exchange, trii_step *step, trii_vi
 
 static tri_status sum(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out)
 {
-    tri_status status =
-        trii_record_all_reduce(step, peers_of(exchange)->group, x, TRI_REDOP_SUM, out);
+    tri_status status = trii_record_all_reduce(step, exchange->group, x, TRI_REDOP_SUM, out);
 
     if (status == TRI_OK)
         trii_traffic_is_for(step, *out, "gradient of SyncBatchNorm");
@@ -47,7 +40,7 @@ static tri_status sum(const trii_exchange *exchange, trii_step *step, trii_vid x
 
 static void release(trii_host_op *owned)
 {
-    tri_group_unref(((peers *)(void *)owned)->group);
+    tri_group_unref(((peers *)(void *)owned)->exchange.group);
 }
 
 static tri_status peers_new(trii_step *step, tri_group *group, peers **peers_out)
@@ -61,8 +54,8 @@ static tri_status peers_new(trii_step *step, tri_group *group, peers **peers_out
     if (status != TRI_OK)
         return status;
     *peers_out = (peers *)(void *)owned;
-    (*peers_out)->exchange = (trii_exchange){.gather = gather, .sum = sum};
-    (*peers_out)->group = tri_group_ref(group);
+    (*peers_out)->exchange =
+        (trii_exchange){.gather = gather, .sum = sum, .group = tri_group_ref(group)};
     return TRI_OK;
 }
 
