@@ -27,8 +27,13 @@ static bool lies_on_operand(const trii_schedule *s, const trii_group *group, int
     const trii_ir_node *node = &s->ir->nodes[group->nodes[0]];
     const trii_host_op *host = s->step->nodes[s->segment->first_node + node->source].host;
 
-    return host->kind->in_place && o < node->n_in &&
-           trii_type_equal(&s->ir->values[node->in[o]].type, &s->ir->values[node->out[o]].type);
+    if (!host->kind->in_place || o >= node->n_in)
+        return false;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (i != o && node->in[i] == node->in[o])
+            return false; /* it is another operand as well */
+    }
+    return trii_type_equal(&s->ir->values[node->in[o]].type, &s->ir->values[node->out[o]].type);
 }
 
 /* From the last group to the first, so that a reader's buffer is known when its input is placed. */

@@ -5,8 +5,7 @@
  *
  * Every result has memory of its own until its last reader has run. Bound results are copied to
  * their tensors after the last node, when nothing reads the old contents any more; only a host
- * operation's bound result lies in its tensor from the start (buckets), which is safe because
- * nothing else in a segment reads a bucket's old contents after it.
+ * operation's bound result lies in its tensor from the start (buckets) if nothing reads those.
  *
  * A dry run looks for the first NaN after the segment has run. It must not communicate again, so it
  * skips host operations: their results are what the run left of them, or their operands.
@@ -89,6 +88,18 @@ static void release_slot(slot *s)
     *s = (slot){.last_use = -1};
 }
 
+/* Whether a host operation may leave the result in its tensor while the segment runs: nobody reads
+ * the old contents. */
+static bool lies_in_tensor(const trii_step *step, const trii_value *value)
+{
+    const tri_tensor *tensor = value->bound;
+
+    return tensor != NULL && tensor->layout == NULL && !tensor->shares &&
+           trii_is_host(value->type.device) &&
+           (value->replaces == TRII_NO_VALUE ||
+            step->values[value->replaces].state != TRII_VALUE_READY);
+}
+
 static tri_status make_output(run *r, const trii_node *node, int o)
 {
     trii_vid id = node->first_out + o;
@@ -96,8 +107,7 @@ static tri_status make_output(run *r, const trii_node *node, int o)
     slot *s = slot_of(r, id);
     tri_status status;
 
-    if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL &&
-        !value->bound->shares && trii_is_host(value->type.device)) {
+    if (node->host != NULL && !r->dry && lies_in_tensor(r->step, value)) {
         value->torn = true; /* until the run has succeeded */
         s->storage = trii_storage_ref(value->bound->storage);
         s->data = trii_tensor_data(value->bound);
