@@ -94,6 +94,7 @@ static tri_status append_overlaps(trii_recorder *r)
     for (int32_t o = 0; o < r->pending.n_outputs; o++) {
         const tri_tensor *bound = r->step.values[r->pending.outputs[o]].bound;
         uint64_t *w;
+        int32_t n;
         tri_status status;
 
         if (bound == NULL || !bound->shares)
@@ -102,8 +103,9 @@ static tri_status append_overlaps(trii_recorder *r)
         if (status != TRI_OK)
             return status;
         w = r->pending.key + r->pending.n_key;
-        w[0] = (uint64_t)trii_overlaps_inputs(&r->step, bound, w + 1);
-        r->pending.n_key += 1 + (size_t)w[0];
+        n = trii_overlaps_inputs(&r->step, bound, w + 1);
+        w[0] = (uint64_t)o << 32 | (uint64_t)n;
+        r->pending.n_key += 1 + (size_t)n;
     }
     return TRI_OK;
 }
