@@ -3,6 +3,8 @@
  */
 #include "train/tensor/sharing.h"
 
+#include "base/compiler.h"
+
 /* Of all lists of sharers. They are short, and change when models are made. */
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 
@@ -58,6 +60,37 @@ void trii_sharing_leave(tri_tensor *tensor)
     *at = tensor->next_sharer;
     tensor->next_sharer = NULL;
     tensor->shares = false;
+    unlock();
+}
+
+/* Whether tensors that are not lost have all bytes of this one between them. Under the lock. */
+static bool is_whole(const tri_tensor *tensor)
+{
+    size_t at = tensor->offset, end = at + trii_tensor_bytes(tensor), before;
+
+    do {
+        before = at;
+        for (const tri_tensor *t = tensor->storage->sharers; t != NULL; t = t->next_sharer) {
+            size_t t_end = t->offset + trii_tensor_bytes(t);
+
+            if (!trii_tensor_is_lost(t) && t->offset <= at && t_end > at)
+                at = t_end;
+        }
+    } while (at > before && at < end);
+    return at >= end;
+}
+
+void trii_tensor_rewritten(tri_tensor *tensor)
+{
+    if (TRII_UNLIKELY(trii_tensor_is_lost(tensor)))
+        trii_tensor_mend(tensor);
+    if (!tensor->shares)
+        return;
+    lock();
+    for (tri_tensor *t = tensor->storage->sharers; t != NULL; t = t->next_sharer) {
+        if (TRII_UNLIKELY(trii_tensor_is_lost(t)) && trii_tensors_overlap(t, tensor) && is_whole(t))
+            trii_tensor_mend(t);
+    }
     unlock();
 }
 

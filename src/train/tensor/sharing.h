@@ -49,6 +49,11 @@ static inline bool trii_tensor_covers(const tri_tensor *tensor, const tri_tensor
 void trii_overlaps_visit(const tri_tensor *tensor, void (*see)(void *arg, tri_tensor *other),
                          void *arg);
 
+/* All bytes of the tensor are new: its contents are not lost any more, nor are those of others that
+ * share its memory and of which nothing is lost now: tensors that are whole have all of their bytes
+ * between them. */
+void trii_tensor_rewritten(tri_tensor *tensor);
+
 /* For range.c and tensor.c: the tensor is one that shares its storage; or it is if there are others
  * already; or it leaves the storage. */
 void trii_sharing_begin(tri_tensor *tensor);

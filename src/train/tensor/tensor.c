@@ -45,20 +45,6 @@ tri_tensor *trii_tensor_failed(tri_status status)
     return tensor;
 }
 
-void trii_tensor_lose(tri_tensor *tensor)
-{
-    trii_free(tensor->why);
-    tensor->why = trii_strdup(tri_last_error(), "error line");
-    tensor->status = TRI_ERR_STATE;
-}
-
-void trii_tensor_mend(tri_tensor *tensor)
-{
-    tensor->status = TRI_OK;
-    trii_free(tensor->why);
-    tensor->why = NULL;
-}
-
 static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, size_t *bytes_out)
 {
     size_t bytes = tri_dtype_size(dtype);

@@ -194,6 +194,7 @@ static void values_ready(trii_recorder *r, const trii_segment *segment)
             continue;
         trii_hold_written(r, value->bound);
         value->version = value->bound->version;
+        trii_tensor_rewritten(value->bound);
         if (TRII_UNLIKELY(value->bound->shares))
             trii_overlaps_written(s, value->bound);
         if (value->replaces != TRII_NO_VALUE) {

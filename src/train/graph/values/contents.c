@@ -79,12 +79,6 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     return TRI_OK;
 }
 
-static void see_mended(void *tensor, tri_tensor *other)
-{
-    if (trii_tensor_is_lost(other) && trii_tensor_covers(tensor, other))
-        trii_tensor_mend(other);
-}
-
 /* The tensor is held for writing. */
 static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *data, size_t bytes)
 {
@@ -95,10 +89,7 @@ static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *dat
     if (status != TRI_OK)
         return status;
     trii_hold_written(trii_recorder_of(step), tensor);
-    if (TRII_UNLIKELY(trii_tensor_is_lost(tensor)))
-        trii_tensor_mend(tensor);
-    if (TRII_UNLIKELY(tensor->shares))
-        trii_overlaps_visit(tensor, see_mended, tensor);
+    trii_tensor_rewritten(tensor);
     if (bytes == 0)
         return TRI_OK;
     return trii_memory_write(tensor->device, tensor->layout, data, trii_tensor_data(tensor), bytes);
