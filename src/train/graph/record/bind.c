@@ -21,14 +21,14 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
                          "devices",
                          tri_device_text(value->type.device), tri_device_text(tensor->device));
     if (TRII_UNLIKELY(tensor->shares)) {
-        status = trii_overlaps_cover(step, tensor);
+        status = trii_overlaps_settle_parts(step, tensor);
         if (status != TRI_OK)
             return status;
         value = &step->values[id];
     }
     if (value->state != TRII_VALUE_PENDING || value->leaf != NULL || value->bound != NULL) {
-        if (value->bound == tensor)
-            return TRI_OK;
+        if (value->bound == tensor && trii_known_value(step, tensor) == id)
+            return TRI_OK; /* it is there, and nothing has been bound over it since */
         status = trii_record_values(step, &trii_op_copy, &id, 1, NULL, &id);
         if (status != TRI_OK)
             return status;
@@ -37,8 +37,10 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
     status = trii_known_set(step, tensor, id, &before);
     if (status != TRI_OK)
         return status;
-    if (TRII_UNLIKELY(tensor->shares) && before == TRII_NO_VALUE)
-        before = trii_overlaps_still(step, tensor);
+    if (TRII_UNLIKELY(tensor->shares)) {
+        before = before == TRII_NO_VALUE ? trii_overlaps_still(step, tensor) : before;
+        trii_overlaps_cover(step, tensor);
+    }
     if (before != TRII_NO_VALUE) {
         trii_value *old = &step->values[before];
 

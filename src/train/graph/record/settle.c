@@ -6,39 +6,35 @@
 #include "train/graph/step/overlaps.h"
 #include "train/tensor/sharing.h"
 
-/* Values that will be left in others, so many at a time: releasing a tensor, as unbind() may, must
- * wait until the visit is over. */
-#define AT_ONCE 16
-
-typedef struct search {
-    trii_step *step;
-    trii_vid found[AT_ONCE];
-    int n;
-} search;
-
-static void see_pending(void *arg, tri_tensor *other)
+/* What will be left in the other one. In a step that has failed nothing pends. */
+static trii_vid pending(trii_step *step, const tri_tensor *tensor, const tri_tensor *other)
 {
-    search *s = arg;
-    trii_vid id = trii_known_value(s->step, other);
+    trii_vid id = trii_known_value(step, other);
 
-    if (s->n < AT_ONCE && id != TRII_NO_VALUE && s->step->values[id].bound == other &&
-        s->step->values[id].state == TRII_VALUE_PENDING)
-        s->found[s->n++] = id;
+    (void)tensor;
+    return step->failed == TRI_OK && id != TRII_NO_VALUE && step->values[id].bound == other &&
+                   step->values[id].state == TRII_VALUE_PENDING
+               ? id
+               : TRII_NO_VALUE;
 }
 
-/* In a step that has failed nothing pends. */
-static search find_pending(trii_step *step, const tri_tensor *tensor)
+static trii_vid pending_beyond(trii_step *step, const tri_tensor *tensor, const tri_tensor *other)
 {
-    search s = {.step = step, .n = 0};
-
-    if (step->failed == TRI_OK)
-        trii_overlaps_visit(tensor, see_pending, &s);
-    return s;
+    return trii_tensor_covers(tensor, other) ? TRII_NO_VALUE : pending(step, tensor, other);
 }
 
 tri_status trii_overlaps_settle(trii_step *step, const tri_tensor *tensor)
 {
-    return find_pending(step, tensor).n > 0 ? trii_step_run_and_keep(step) : TRI_OK;
+    return trii_overlaps_first(step, tensor, pending) != TRII_NO_VALUE
+               ? trii_step_run_and_keep(step)
+               : TRI_OK;
+}
+
+tri_status trii_overlaps_settle_parts(trii_step *step, const tri_tensor *tensor)
+{
+    return trii_overlaps_first(step, tensor, pending_beyond) != TRII_NO_VALUE
+               ? trii_step_run_and_keep(step)
+               : TRI_OK;
 }
 
 /* The contents that the tensor had before belong to their readers only. */
@@ -56,18 +52,13 @@ static void unbind(trii_step *step, trii_vid id)
     tri_tensor_unref(tensor);
 }
 
-tri_status trii_overlaps_cover(trii_step *step, const tri_tensor *tensor)
+void trii_overlaps_cover(trii_step *step, const tri_tensor *tensor)
 {
-    search s = find_pending(step, tensor);
+    for (;;) {
+        trii_vid id = trii_overlaps_first(step, tensor, pending);
 
-    while (s.n > 0) {
-        for (int i = 0; i < s.n; i++) {
-            if (!trii_tensor_covers(tensor, step->values[s.found[i]].bound))
-                return trii_step_run_and_keep(step);
-        }
-        for (int i = 0; i < s.n; i++)
-            unbind(step, s.found[i]);
-        s = find_pending(step, tensor);
+        if (id == TRII_NO_VALUE)
+            return;
+        unbind(step, id);
     }
-    return TRI_OK;
 }

@@ -4,24 +4,34 @@
  */
 #include "train/graph/step/overlaps.h"
 
-#include "train/tensor/device_memory.h"
 #include "train/tensor/packed.h"
 #include "train/tensor/sharing.h"
 
-/* Values of the others, so many at a time: what is done about them may release tensors, which a
- * visit must not. */
-#define AT_ONCE 16
-
+/* A release of a tensor must wait until a visit is over, so what is done about many values is done
+ * one by one. */
 typedef struct search {
     trii_step *step;
-    trii_vid found[AT_ONCE];
-    int n;
+    const tri_tensor *tensor;
+    trii_vid (*which)(trii_step *step, const tri_tensor *tensor, const tri_tensor *other);
+    trii_vid found;
 } search;
 
-static void add(search *s, trii_vid id)
+static void see_first(void *arg, tri_tensor *other)
 {
-    if (s->n < AT_ONCE)
-        s->found[s->n++] = id;
+    search *s = arg;
+
+    if (s->found == TRII_NO_VALUE)
+        s->found = s->which(s->step, s->tensor, other);
+}
+
+trii_vid trii_overlaps_first(trii_step *step, const tri_tensor *tensor,
+                             trii_vid (*which)(trii_step *step, const tri_tensor *tensor,
+                                               const tri_tensor *other))
+{
+    search s = {step, tensor, which, TRII_NO_VALUE};
+
+    trii_overlaps_visit(tensor, see_first, &s);
+    return s.found;
 }
 
 /* --- what was read -------------------------------------------------------- */
@@ -133,50 +143,27 @@ void trii_overlaps_drop(const tri_tensor *tensor, bool lent)
 
 /* --- the program writes --------------------------------------------------- */
 
-static void find_contents(search *s, const tri_tensor *tensor)
+/* What lies in the other one and is still wanted. */
+static trii_vid wanted(trii_step *step, const tri_tensor *tensor, const tri_tensor *other)
 {
-    const trii_value *value = overwritten(s->step, tensor);
+    const trii_value *value = overwritten(step, other);
 
-    if (value != NULL && (value->leaf == NULL || value->used))
-        add(s, (trii_vid)(value - s->step->values));
-}
-
-static void see_contents(void *arg, tri_tensor *other)
-{
-    find_contents(arg, other);
-}
-
-static tri_status move_out(trii_value *value)
-{
-    size_t bytes = trii_type_bytes(&value->type);
-    trii_storage *copy = NULL;
-    tri_status status = trii_storage_create_on(value->type.device, bytes, &copy);
-
-    if (status == TRI_OK)
-        status = trii_memory_copy(value->type.device, copy->data, value->type.device,
-                                  trii_value_data(value), bytes);
-    if (status != TRI_OK) {
-        trii_storage_unref(copy);
-        return status;
-    }
-    value->storage = copy;
-    value->offset = 0;
-    value->layout = NULL;
-    return TRI_OK;
+    (void)tensor;
+    return value != NULL && (value->leaf == NULL || value->used) ? (trii_vid)(value - step->values)
+                                                                 : TRII_NO_VALUE;
 }
 
 tri_status trii_overlaps_move_out(trii_step *step, const tri_tensor *tensor)
 {
     tri_status status = TRI_OK;
-    search s;
+    trii_vid id = wanted(step, NULL, tensor);
 
     trii_overlaps_forget(step, tensor);
-    do {
-        s = (search){.step = step, .n = 0};
-        find_contents(&s, tensor);
-        trii_overlaps_visit(tensor, see_contents, &s);
-        for (int i = 0; i < s.n && status == TRI_OK; i++)
-            status = move_out(&step->values[s.found[i]]);
-    } while (s.n > 0 && status == TRI_OK);
+    if (id == TRII_NO_VALUE)
+        id = trii_overlaps_first(step, tensor, wanted);
+    while (status == TRI_OK && id != TRII_NO_VALUE) {
+        status = trii_value_move_out(&step->values[id]);
+        id = trii_overlaps_first(step, tensor, wanted);
+    }
     return status;
 }

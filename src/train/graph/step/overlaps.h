@@ -22,12 +22,19 @@
 
 #include "train/graph/step/recorder.h"
 
+/* The first value that which() finds in another tensor that overlaps with this one; NO_VALUE. */
+trii_vid trii_overlaps_first(trii_step *step, const tri_tensor *tensor,
+                             trii_vid (*which)(trii_step *step, const tri_tensor *tensor,
+                                               const tri_tensor *other));
 /* Before the tensor is read as a new value: runs what pends if bytes of the tensor will be written
  * by way of another one. */
 tri_status trii_overlaps_settle(trii_step *step, const tri_tensor *tensor) TRI_MUST_CHECK;
-/* Before a value is bound to the tensor, or the program writes it: what is bound to tensors that it
- * covers is not left there any more; anything else that is bound to its bytes runs. */
-tri_status trii_overlaps_cover(trii_step *step, const tri_tensor *tensor) TRI_MUST_CHECK;
+/* Before a value is bound to the tensor, or the program writes it: runs what pends if a tensor of
+ * which it covers only a part will be written. */
+tri_status trii_overlaps_settle_parts(trii_step *step, const tri_tensor *tensor) TRI_MUST_CHECK;
+/* And then, when nothing can fail any more: what is bound to tensors that it covers is not left
+ * there. */
+void trii_overlaps_cover(trii_step *step, const tri_tensor *tensor);
 /* The value of the tensor that the step has forgotten, if its contents are still there, since what
  * was bound to another one has been covered; else NO_VALUE. */
 trii_vid trii_overlaps_still(trii_step *step, const tri_tensor *tensor);

@@ -268,6 +268,15 @@ void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor);
 void trii_step_count_round(trii_step *step);
 /* Releases the references of the value. */
 void trii_value_release(trii_value *value);
+/* move_out.c: the contents of a READY value, which lie in a tensor, get memory of their own, in the
+ * same layout. If another context has written the tensor since, they are gone: the value is
+ * DROPPED. */
+tri_status trii_value_move_out(trii_value *value) TRI_MUST_CHECK;
+/* Whether the tensor has other contents by now than those that a run found or left as the value. */
+static inline bool trii_value_is_stale(const trii_value *value, const tri_tensor *tensor)
+{
+    return value->version >= 0 && value->version != tensor->version;
+}
 /* host_life.c: the step has ended: releases the host operations that it owns. */
 void trii_hosts_release(trii_recorder *recorder);
 /* witness.c */

@@ -11,30 +11,16 @@
  * held for writing. */
 static tri_status leave_step(trii_step *step, tri_tensor *tensor)
 {
-    size_t bytes = tensor->layout != NULL ? tensor->layout->bytes : trii_tensor_bytes(tensor);
     trii_vid id = trii_known_value(step, tensor);
-    trii_storage *copy = NULL;
-    trii_value *value;
+    tri_status status = TRI_OK;
 
     if (id == TRII_NO_VALUE)
         return TRI_OK;
-    value = &step->values[id];
-    if (value->state == TRII_VALUE_READY && value->storage == NULL) {
-        tri_status status = trii_storage_create_on(tensor->device, bytes, &copy);
-
-        if (status == TRI_OK)
-            status = trii_memory_copy(tensor->device, copy->data, tensor->device,
-                                      trii_tensor_data(tensor), bytes);
-        if (status != TRI_OK) {
-            trii_storage_unref(copy);
-            return status;
-        }
-        value->storage = copy;
-        value->offset = 0;
-        value->layout = tensor->layout;
-    }
-    trii_known_find(step, tensor)->value = TRII_NO_VALUE;
-    return TRI_OK;
+    if (step->values[id].state == TRII_VALUE_READY && step->values[id].storage == NULL)
+        status = trii_value_move_out(&step->values[id]);
+    if (status == TRI_OK)
+        trii_known_find(step, tensor)->value = TRII_NO_VALUE;
+    return status;
 }
 
 /* Cpu devices share the memory; to and from others the contents go in plain order. */

@@ -53,23 +53,15 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     }
     if (value->state != TRII_VALUE_READY || value->storage != NULL)
         return TRI_OK;
+    if (trii_value_is_stale(value, tensor))
+        return TRI_OK; /* what it was is gone: its readers fail */
+    if (!trii_storage_is_movable(tensor->storage) || tensor->offset != 0 || tensor->shares)
+        /* storage with a fixed place (a bucket, a unit): the tensor stays there, the old contents
+         * move */
+        return trii_value_move_out(value);
     status = trii_storage_create_on(tensor->storage->device, trii_tensor_bytes(tensor), &fresh);
     if (status != TRI_OK)
         return status;
-    if (tensor->storage->ops != fresh->ops || tensor->offset != 0 || tensor->shares) {
-        /* storage with a fixed place (a bucket, a unit): the tensor stays there, the old contents
-         * move */
-        status = trii_memory_read(TRI_CPU(0), tensor->layout, trii_tensor_data(tensor), fresh->data,
-                                  fresh->bytes);
-        if (status != TRI_OK) {
-            trii_storage_unref(fresh);
-            return status;
-        }
-        value->storage = fresh;
-        value->offset = 0;
-        value->layout = NULL;
-        return TRI_OK;
-    }
     value->storage = tensor->storage;
     value->offset = tensor->offset;
     value->layout = tensor->layout;
@@ -82,8 +74,11 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
 /* The tensor is held for writing. */
 static tri_status overwrite(trii_step *step, tri_tensor *tensor, const void *data, size_t bytes)
 {
-    tri_status status = detach(step, tensor);
+    tri_status status;
 
+    if (TRII_UNLIKELY(tensor->shares))
+        trii_overlaps_cover(step, tensor);
+    status = detach(step, tensor);
     if (status == TRI_OK && TRII_UNLIKELY(tensor->shares))
         status = trii_overlaps_move_out(step, tensor);
     if (status != TRI_OK)
@@ -126,7 +121,7 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
                          trii_tensor_bytes(tensor));
     if (bytes > 0 && data == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);
-    status = TRII_UNLIKELY(tensor->shares) ? trii_overlaps_cover(step, tensor) : TRI_OK;
+    status = TRII_UNLIKELY(tensor->shares) ? trii_overlaps_settle_parts(step, tensor) : TRI_OK;
     if (status == TRI_OK)
         status = trii_hold_one(trii_recorder_of(step), tensor, true);
     if (status != TRI_OK)
