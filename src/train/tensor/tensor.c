@@ -270,25 +270,41 @@ void *trii_tensor_data(const tri_tensor *tensor)
     return (char *)tensor->storage->data + tensor->offset;
 }
 
-tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage, size_t offset)
+/* Plain contents get to `to`, which may overlap with where they are. */
+static tri_status move_contents(const tri_tensor *tensor, void *to)
 {
     size_t bytes = trii_tensor_bytes(tensor);
 
+    if (tensor->layout != NULL && trii_is_host(tensor->device))
+        return tensor->layout->to_plain(tensor->layout, trii_tensor_data(tensor), to);
+    if (tensor->layout != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "a tensor on %s in the order of a kernel (%s) stays there",
+                         tri_device_text(tensor->device), tensor->layout->name);
+    if (bytes > 0 && trii_is_host(tensor->device))
+        memmove(to, trii_tensor_data(tensor), bytes);
+    else if (bytes > 0)
+        return trii_memory_copy(tensor->device, to, tensor->device, trii_tensor_data(tensor),
+                                bytes);
+    return TRI_OK;
+}
+
+tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage, size_t offset)
+{
+    size_t bytes = trii_tensor_bytes(tensor);
+    tri_status status;
+
     if (offset > storage->bytes || storage->bytes - offset < bytes)
         return does_not_fit(bytes, offset, storage);
+    if (tensor->storage->device != storage->device)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a tensor on %s cannot move into memory of %s",
+                         tri_device_text(tensor->device), tri_device_text(storage->device));
     if (storage->sharers != NULL && storage->sharers->device != tensor->device)
         return TRII_FAIL(
             TRI_ERR_INVALID_ARG, "a tensor on %s cannot share memory with others on %s",
             tri_device_text(tensor->device), tri_device_text(storage->sharers->device));
-    if (tensor->layout != NULL) {
-        tri_status status = tensor->layout->to_plain(tensor->layout, trii_tensor_data(tensor),
-                                                     (char *)storage->data + offset);
-
-        if (status != TRI_OK)
-            return status;
-    } else if (bytes > 0) {
-        memmove((char *)storage->data + offset, trii_tensor_data(tensor), bytes);
-    }
+    status = move_contents(tensor, (char *)storage->data + offset);
+    if (status != TRI_OK)
+        return status;
     trii_storage_ref(storage);
     trii_sharing_leave(tensor);
     trii_storage_unref(tensor->storage);
