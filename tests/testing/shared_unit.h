@@ -8,7 +8,7 @@
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
-#include "train/graph/step/step.h"
+#include "train/graph/step/recorder.h"
 #include "train/tensor/sharing.h"
 
 /* Floats of a unit that is updated where it lies, and of one that is small enough to wait for the
@@ -22,6 +22,12 @@ typedef struct unit {
     int64_t n;
     tri_tensor *flat, *a, *b, *shard;
 } unit;
+
+/* TRI_EAGER=1: each operation runs when it is recorded, without a plan, so nothing ever pends. */
+static inline bool is_eager(void)
+{
+    return trii_recorder_of(trii_step_current())->eager;
+}
 
 static inline tri_tensor *range(tri_tensor *whole, int64_t first, int64_t n)
 {

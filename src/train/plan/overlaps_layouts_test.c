@@ -1,5 +1,6 @@
 /* overlaps_layouts_test.c - tensors that share memory: their layouts, copies of them in others, and
  * contexts that read one while others write another. */
+/* ctest: also=TRI_EAGER=1 */
 #include <trireme/context.h>
 
 #include "testing/shared_unit.h"
@@ -74,7 +75,8 @@ static void weights_of_a_unit_keep_their_layout(void **state)
     }
     CHECK_NEAR(a, b, 1e-6 * a);
     for (int i = 0; i < 2; i++) {
-        assert_non_null(own.weight[i]->layout); /* else this tests nothing */
+        if (!is_eager())
+            assert_non_null(own.weight[i]->layout); /* else this tests nothing */
         assert_null(shared.weight[i]->layout);
     }
     free_layers(&own);
@@ -90,7 +92,7 @@ static void a_write_of_the_unit_drops_copies_of_its_weights(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         first = run_piece(&l);
-    assert_true(trii_packed_bytes() > 0);
+    assert_true(trii_packed_bytes() > 0 || is_eager());
     CHECK_OK(tri_step_end_status());
     /* by a run */
     leave_in(tri_mul_scalar(l.flat, 0.5), l.flat);
@@ -113,7 +115,7 @@ static void a_write_of_the_unit_drops_copies_of_its_weights(void **state)
     /* and through its address */
     for (int i = 0; i < 3; i++)
         (void)run_piece(&l);
-    assert_true(trii_packed_bytes() > 0);
+    assert_true(trii_packed_bytes() > 0 || is_eager());
     data = (float *)(uintptr_t)tri_data(l.flat); // NOLINT: the program's own way to write
     for (size_t i = 0; i < (size_t)2 * WEIGHT; i++)
         data[i] = 0.01f;
@@ -139,7 +141,7 @@ static void another_context_that_writes_the_unit_is_noticed(void **state)
     tri_step_end();
     CHECK_OK(tri_context_leave());
     EXPECT(y, 2);
-    y = tri_keep(tri_add(y, u.a));
+    (void)tri_keep(tri_add(y, u.a));
     CHECK_FAILS(tri_run(), TRI_ERR_STATE, "has overwritten since");
     tri_step_end();
     tri_context_destroy(other);

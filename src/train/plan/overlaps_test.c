@@ -1,5 +1,6 @@
 /* overlaps_test.c - tensors that share memory: reads and writes of whole and parts come in the
  * order in which the program recorded them. */
+/* ctest: also=TRI_EAGER=1 */
 #include "testing/shared_unit.h"
 #include "train/plan/plan.h"
 
@@ -176,7 +177,8 @@ static void disjoint(void)
     early = plus(u.b, 1); /* needs nothing of what was written */
     EXPECT(early, 2);
     EXPECT(u.a, 3);
-    assert_int_equal(trii_plan_stats_get().hits + trii_plan_stats_get().misses, runs + 1);
+    if (!is_eager())
+        assert_int_equal(trii_plan_stats_get().hits + trii_plan_stats_get().misses, runs + 1);
     free_unit(&u);
 }
 
@@ -198,10 +200,13 @@ static void a_part_has_a_gradient_after_the_whole_was_written(void **state)
     loss = tri_sum(tri_square(u.a), NULL, 0, false); /* gradient: 2a, of before */
     leave_in(tri_mul_scalar(u.flat, 5), u.flat);
     tri_backward(loss);
-    CHECK_OK(tri_run());
-    EXPECT(tri_grad(u.a), 4);
-    EXPECT(u.flat, 10);
-    CHECK_OK(tri_step_end_status());
+    if (!is_eager()) { /* else it has been written, as below */
+        CHECK_OK(tri_run());
+        EXPECT(tri_grad(u.a), 4);
+        EXPECT(u.flat, 10);
+        CHECK_OK(tri_step_end_status());
+    }
+    tri_step_end();
     /* written by a run: what the gradient needs is no longer there */
     loss = tri_sum(tri_square(u.a), NULL, 0, false);
     (void)tri_keep(loss);

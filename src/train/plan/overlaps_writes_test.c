@@ -7,12 +7,6 @@
 #include "testing/shared_unit.h"
 #include "train/graph/step/hold.h"
 #include "train/graph/step/host_op.h"
-#include "train/graph/step/recorder.h"
-
-static bool is_eager(void)
-{
-    return trii_recorder_of(trii_step_current())->eager;
-}
 
 static tri_status bind(tri_tensor *value, tri_tensor *tensor)
 {
