@@ -47,6 +47,16 @@ static inline void any_order_place(any_order *o, int32_t e)
     o->order[o->n++] = e;
 }
 
+/* Whether all communication that it needs has been started. */
+static inline bool any_order_has_needs(const any_order *o, const trii_plan_host *host)
+{
+    for (int32_t k = 0; k < host->n_needs; k++) {
+        if (!o->placed[o->plan->hosts[host->needs[k]].start])
+            return false;
+    }
+    return true;
+}
+
 /* Communication that a queue has gone past without starting it, since it lacks something. */
 static inline bool any_order_start(any_order *o)
 {
@@ -57,7 +67,8 @@ static inline bool any_order_start(any_order *o)
 
         /* its queue is the first one */
         for (int32_t i = 0; i < o->at[0] && !o->placed[e]; i++) {
-            if (o->plan->queues[0].entries[i] == e && any_order_passed(o, e)) {
+            if (o->plan->queues[0].entries[i] == e && any_order_passed(o, e) &&
+                any_order_has_needs(o, &o->plan->hosts[h])) {
                 any_order_place(o, e);
                 any = true;
             }
