@@ -5,18 +5,17 @@
 
 #include "base/compiler.h"
 
-/* Of all lists of sharers. They are short, and change when models are made. */
-static atomic_flag busy = ATOMIC_FLAG_INIT;
-
-static void lock(void)
+/* Of the storage's list. Lists are short, and change when models are made; only contexts that share
+ * the storage meet here. */
+static void lock(trii_storage *storage)
 {
-    while (atomic_flag_test_and_set_explicit(&busy, memory_order_acquire)) {
+    while (atomic_exchange_explicit(&storage->sharers_busy, true, memory_order_acquire)) {
     }
 }
 
-static void unlock(void)
+static void unlock(trii_storage *storage)
 {
-    atomic_flag_clear_explicit(&busy, memory_order_release);
+    atomic_store_explicit(&storage->sharers_busy, false, memory_order_release);
 }
 
 /* Under the lock. */
@@ -35,17 +34,17 @@ static void add(tri_tensor *tensor)
 
 void trii_sharing_begin(tri_tensor *tensor)
 {
-    lock();
+    lock(tensor->storage);
     add(tensor);
-    unlock();
+    unlock(tensor->storage);
 }
 
 void trii_sharing_enter(tri_tensor *tensor)
 {
-    lock();
+    lock(tensor->storage);
     if (tensor->storage->sharers != NULL)
         add(tensor);
-    unlock();
+    unlock(tensor->storage);
 }
 
 void trii_sharing_leave(tri_tensor *tensor)
@@ -54,13 +53,13 @@ void trii_sharing_leave(tri_tensor *tensor)
 
     if (!tensor->shares)
         return;
-    lock();
+    lock(tensor->storage);
     for (at = &tensor->storage->sharers; *at != tensor; at = &(*at)->next_sharer) {
     }
     *at = tensor->next_sharer;
     tensor->next_sharer = NULL;
     tensor->shares = false;
-    unlock();
+    unlock(tensor->storage);
 }
 
 /* Whether tensors that are not lost have all bytes of this one between them. Under the lock. */
@@ -86,21 +85,21 @@ void trii_tensor_rewritten(tri_tensor *tensor)
         trii_tensor_mend(tensor);
     if (!tensor->shares)
         return;
-    lock();
+    lock(tensor->storage);
     for (tri_tensor *t = tensor->storage->sharers; t != NULL; t = t->next_sharer) {
         if (TRII_UNLIKELY(trii_tensor_is_lost(t)) && trii_tensors_overlap(t, tensor) && is_whole(t))
             trii_tensor_mend(t);
     }
-    unlock();
+    unlock(tensor->storage);
 }
 
 void trii_overlaps_visit(const tri_tensor *tensor, void (*see)(void *arg, tri_tensor *other),
                          void *arg)
 {
-    lock();
+    lock(tensor->storage);
     for (tri_tensor *t = tensor->storage->sharers; t != NULL; t = t->next_sharer) {
         if (t != tensor && trii_tensors_overlap(t, tensor))
             see(arg, t);
     }
-    unlock();
+    unlock(tensor->storage);
 }

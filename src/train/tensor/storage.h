@@ -43,6 +43,7 @@ typedef struct trii_storage {
     void *data;
     size_t bytes;
     struct tri_tensor *sharers; /* sharing.c's */
+    atomic_bool sharers_busy;
     struct trii_storage *next;  /* of a list of those that will be released */
 } trii_storage;
 
