@@ -9,6 +9,8 @@
  *     ROUNDS (5) rounds of both, one after the other, STEPS (4) steps each, the medians.
  *     bench_ddp_step sync_batch_norm resnet18 BATCH [ROUNDS [STEPS]]
  * prints the same, with DDP in both: with SyncBatchNorm and without it.
+ *     bench_ddp_step zero1|zero2 MODEL BATCH [ROUNDS [STEPS]]
+ * prints the same, with tri_zero of that stage, and with DDP.
  *     bench_ddp_step overlap MODEL BATCH [ROUNDS]
  * prints "step communication both hidden allowed": milliseconds of a step without DDP, of its
  *     buckets' sums with nothing beside them, and of a step with DDP; which share of the
@@ -96,8 +98,9 @@ static void make_data(task *t)
         ((int64_t *)t->y_data)[i] = random_word() % (t->gpt ? VOCABULARY : CLASSES);
 }
 
-/* ddp: its options, or NULL: each worker for itself. sync: with SyncBatchNorm. */
-static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
+/* ddp: its options, or NULL: each worker for itself. sync: with SyncBatchNorm. stage: of tri_zero,
+ * in place of DDP. */
+static replica replica_with(const task *t, const tri_ddp_options *ddp, bool sync, int stage)
 {
     replica r;
 
@@ -105,12 +108,19 @@ static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
     r.model = tri_model_by_name(t->gpt ? "gpt:6,384,6,256,256" : "resnet18", CLASSES);
     if (sync)
         TRI_TRY(tri_convert_sync_batch_norm(r.model, NULL) > 0 ? TRI_OK : TRI_ERR_INVALID_ARG);
-    if (ddp != NULL)
+    if (stage > 0)
+        r.model = tri_zero(r.model, &(tri_zero_options){.stage = stage});
+    else if (ddp != NULL)
         r.model = tri_ddp(r.model, ddp);
     TRI_TRY(tri_module_status(r.model));
     r.opt = t->gpt ? tri_adamw(r.model, 3e-4, &(tri_adam_options){.weight_decay = TRI_SET(0.1)})
                    : tri_sgd(r.model, 0.001, &(tri_sgd_options){.momentum = 0.9});
     return r;
+}
+
+static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
+{
+    return replica_with(t, ddp, sync, 0);
 }
 
 static void destroy(replica *r)
@@ -182,6 +192,18 @@ static void sync_batch_norm(const task *t, int rounds, int steps)
 {
     print_share(t, replica_of(t, &(tri_ddp_options){0}, true),
                 replica_of(t, &(tri_ddp_options){0}, false), rounds, steps);
+}
+
+static void zero1(const task *t, int rounds, int steps)
+{
+    print_share(t, replica_with(t, NULL, false, 1), replica_of(t, &(tri_ddp_options){0}, false),
+                rounds, steps);
+}
+
+static void zero2(const task *t, int rounds, int steps)
+{
+    print_share(t, replica_with(t, NULL, false, 2), replica_of(t, &(tri_ddp_options){0}, false),
+                rounds, steps);
 }
 
 /* --- the overlap ---------------------------------------------------------- */
@@ -306,6 +328,10 @@ static measurement *measurement_of(const char *name)
 {
     if (strcmp(name, "share") == 0)
         return share;
+    if (strcmp(name, "zero1") == 0)
+        return zero1;
+    if (strcmp(name, "zero2") == 0)
+        return zero2;
     if (strcmp(name, "sync_batch_norm") == 0)
         return sync_batch_norm;
     return strcmp(name, "overlap") == 0 ? overlap : NULL;
@@ -319,7 +345,8 @@ int main(int argc, char **argv)
 
     if (measure == NULL || rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
         fprintf(stderr,
-                "usage: %s share|sync_batch_norm|overlap resnet18|gpt BATCH [ROUNDS [STEPS]]\n",
+                "usage: %s share|sync_batch_norm|zero1|zero2|overlap resnet18|gpt BATCH [ROUNDS "
+                "[STEPS]]\n",
                 argv[0]);
         return 2;
     }

@@ -1674,6 +1674,16 @@ double tri_meter_value(tri_meter *meter);
 double tri_meter_sum(tri_meter *meter);
 int64_t tri_meter_weight(tri_meter *meter);
 tri_status tri_meter_reset(tri_meter *meter);
+typedef struct tri_zero_options {
+    tri_group *group;
+    int stage;
+    size_t bucket_cap_bytes, first_bucket_bytes;
+    bool no_buffer_sync;
+    tri_bucket_hook hook;
+    void *hook_state;
+    uint64_t reserved[8];
+} tri_zero_options;
+tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
 
 /* --- libtrireme-models.so.0 --- */
 #define TRI_MODEL_NAMES

@@ -22,5 +22,6 @@
 #include <trireme/sync_batch_norm.h>
 #include <trireme/tensor.h>
 #include <trireme/trainer.h>
+#include <trireme/zero.h>
 
 #endif

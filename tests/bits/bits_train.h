@@ -17,7 +17,7 @@ typedef struct bits {
 typedef struct bits_run {
     const bits_case *of;
     kind k;
-    int ranks;
+    int ranks, zero;
     const char *engine; /* NULL = "auto" */
     bits had[MAX_RANKS];
 } bits_run;
@@ -78,7 +78,7 @@ static tri_status mix_all(bits *b, const trainer *t)
         if (st == TRI_OK)
             st = mix_tensor(&b->optimizer, tri_grad_scaler_state(t->scaler, i).tensor);
     }
-    return st == TRI_OK ? mix_gradients(&b->gradients, t->model) : st;
+    return st == TRI_OK && t->j->c.zero == 0 ? mix_gradients(&b->gradients, t->model) : st;
 }
 
 /* --- a rank --------------------------------------------------------------- */
@@ -153,10 +153,12 @@ static const char *bits_rank_main(rank_env *env)
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     r->j = (job){.k = &run->k, .c = run->of->c};
     r->j.c.ranks = run->ranks;
+    r->j.c.zero = run->zero;
     snprintf(r->j.name, sizeof(r->j.name), "%s", run->of->name);
     r->to = &run->had[env->rank];
     *r->to = (bits){1, 1, 1, 1, 1};
-    r->t = (trainer){.j = &r->j, .rank = env->rank, .between = run->of->looks ? look : NULL};
+    r->t = (trainer){
+        .j = &r->j, .rank = env->rank, .between = run->of->looks && run->zero == 0 ? look : NULL};
     failure = start_bits(env, run, group, r);
     if (failure == NULL)
         failure = train_bits(env, run, r);

@@ -303,6 +303,14 @@ static inline tri_module *averaged(const composition *c, tri_group *group, tri_m
 {
     if (c->ranks == 0)
         return net;
+    if (c->zero > 0)
+        return tri_zero(net, &(tri_zero_options){.group = group,
+                                                 .stage = c->zero,
+                                                 .first_bucket_bytes = c->small_buckets ? 256 : 0,
+                                                 .bucket_cap_bytes = c->small_buckets ? 600 : 0,
+                                                 .no_buffer_sync = c->own_buffers,
+                                                 .hook = c->hook,
+                                                 .hook_state = c->hook_state});
     return tri_ddp(net, &(tri_ddp_options){.group = group,
                                            .first_bucket_bytes = c->small_buckets ? 256 : 0,
                                            .bucket_cap_bytes = c->small_buckets ? 600 : 0,

@@ -24,7 +24,7 @@ static tri_status call_hook(trii_averager *a, trii_bucket *b, int stage)
 tri_status trii_bucket_send(trii_averager *a, trii_bucket *b, double weight, bool blocks)
 {
     tri_bucket *bucket = &b->bucket;
-    tri_status status;
+    size_t size = tri_dtype_size(bucket->dtype);
 
     if (bucket->index == 0) { /* all of the last pass are over */
         a->stage = 1;
@@ -33,15 +33,16 @@ tri_status trii_bucket_send(trii_averager *a, trii_bucket *b, double weight, boo
     bucket->weight = weight;
     bucket->pass = a->pass;
     b->sent = 0;
-    if (a->hook != NULL) {
-        status = call_hook(a, b, 0);
-    } else {
-        b->sent = bucket->count * tri_dtype_size(bucket->dtype);
-        tri_site_set(a->site.file, a->site.line);
-        status = (tri_all_reduce)(a->group, bucket->data, bucket->data, bucket->count,
-                                  bucket->dtype, TRI_REDOP_SUM, blocks ? NULL : &b->work);
-    }
-    return status;
+    if (a->hook != NULL)
+        return call_hook(a, b, 0);
+    b->sent = bucket->count * size;
+    tri_site_set(a->site.file, a->site.line);
+    if (b->counts != NULL)
+        return (tri_reduce_scatter_v)(a->group, bucket->data,
+                                      (char *)bucket->data + b->first * size, b->counts,
+                                      bucket->dtype, TRI_REDOP_SUM, blocks ? NULL : &b->work);
+    return (tri_all_reduce)(a->group, bucket->data, bucket->data, bucket->count, bucket->dtype,
+                            TRI_REDOP_SUM, blocks ? NULL : &b->work);
 }
 
 /* The work of one bucket, which has some. */

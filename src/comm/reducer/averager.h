@@ -21,6 +21,10 @@ typedef struct trii_bucket {
     tri_bucket bucket; /* first: what hooks get; bucket.data is the front's */
     struct trii_averager *averager;
     tri_bucket_part *parts;
+    /* [size], the front's: each rank gets the averages of its part alone (without a hook, which
+     * gives all). NULL: all ranks get all. */
+    const size_t *counts;
+    size_t first;   /* then: where this rank's part begins, in elements */
     tri_work *work; /* under way */
     trii_hook_memory memory;
     size_t sent; /* bytes that the calls of this pass got, so far */

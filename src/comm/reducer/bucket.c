@@ -40,6 +40,8 @@ void trii_bucket_assign(const trii_bucket_item *items, int n, size_t first_bytes
         int key = (int)items[i].dtype;
         open_bucket *b = &open[key];
 
+        if (b->first >= 0 && items[b->first].place != items[i].place)
+            close_bucket(b, key, i - 1, n_buckets++, bucket_out);
         if (b->first < 0)
             b->first = i;
         bucket_out[i] = MARK(key);

@@ -28,12 +28,14 @@ typedef struct trii_bucket_item {
     size_t bytes; /* of its place, which is 64-byte aligned */
     tri_dtype dtype;
     int index;
+    int place; /* a number: those of different ones share no bucket */
 } trii_bucket_item;
 
-/* Walks the items in order; each joins the open bucket of its element type, which closes once it
- * holds its limit: the first bucket of a type `first_bytes`, the later ones `cap_bytes`. So the
- * last item may exceed the limit (torch's _compute_bucket_assignment_by_size). Buckets are numbered
- * in the order in which they close, the open ones at the end by their first items.
+/* Walks the items in order; each joins the open bucket of its element type, which closes before an
+ * item of another place, and once it holds its limit: the first bucket of a type `first_bytes`, the
+ * later ones `cap_bytes`. So the last item may exceed the limit (torch's
+ * _compute_bucket_assignment_by_size). Buckets are numbered in the order in which they close, the
+ * open ones at the end by their first items.
  *
  *   max_items    a bucket also closes at so many; 0 = any number
  *   bucket_out   [n]: number of each item's bucket */

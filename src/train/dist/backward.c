@@ -54,7 +54,7 @@ static tri_status find(backward *b, tri_tensor *tensor, trii_unit *unit, trii_vi
     tri_status status = trii_grad_claim(s, tensor);
     trii_known *known;
 
-    if (status == TRI_OK)
+    if (status == TRI_OK && (unit == NULL || !trii_unit_leaves_pieces(unit)))
         status = trii_grad_prepare(tensor);
     if (status != TRI_OK)
         return status;
@@ -117,7 +117,8 @@ static tri_status bind_grads(const backward *b)
     tri_status status = TRI_OK;
 
     for (int i = 0; i < b->n && status == TRI_OK; i++)
-        status = trii_grad_bind(b->walk.step, b->grads[i], b->tensors[i]);
+        if (b->grads[i] != TRII_NO_VALUE)
+            status = trii_grad_bind(b->walk.step, b->grads[i], b->tensors[i]);
     return status;
 }
 

@@ -21,6 +21,12 @@ static void *bucket_data(const trii_unit_param *param)
     return (char *)param->bucket->storage->data + param->offset;
 }
 
+/* What of it this rank gets as the average. */
+static void *home_data(const trii_unit_param *param)
+{
+    return (char *)param->bucket->storage->data + param->home_offset;
+}
+
 /* Whether this rank's loss is the mean of nothing. Gradients to which earlier passes gave a weight
  * count as they are, and so does what had added up before a pass in which no rank has a sample. */
 static bool weighs_nothing(const trii_unit_coll *header)
@@ -68,7 +74,6 @@ static void fill_bucket(trii_unit_coll *t, const trii_host_buffers *buffers)
         if (t->item[i] < 0)
             continue;
         param = &unit->params[t->item[i]];
-        t->out_bytes[i] = param->bytes;
         if (buffers->in[i] != bucket_data(param)) {
             memcpy(bucket_data(param), buffers->in[i], param->bytes);
             n_copied++;
@@ -154,17 +159,35 @@ static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffer
     return bucket_send((trii_unit_coll *)op, buffers, false);
 }
 
+/* The averages of what only other ranks used: nothing stays in the bucket. */
+static void keep_unused(const trii_unit_coll *t)
+{
+    const tri_bucket *wire = &t->bucket->wire->bucket;
+
+    for (int i = 0; i < wire->n_parts; i++) {
+        const trii_unit_param *param = &t->unit->params[wire->parts[i].index];
+        size_t bytes = trii_tensor_bytes(param->home);
+
+        if (!param->used_here && bytes > 0)
+            memcpy(trii_tensor_data(param->home->grad), home_data(param), bytes);
+    }
+}
+
 static tri_status bucket_done(trii_unit_coll *t)
 {
     for (int i = 0; i < t->n; i++) {
         const trii_unit_param *param;
+        size_t bytes;
 
         if (t->item[i] < 0)
             continue;
         param = &t->unit->params[t->item[i]];
-        if (t->out[i] != bucket_data(param))
-            memcpy(t->out[i], bucket_data(param), param->bytes);
+        bytes = t->unit->stage > 0 ? trii_tensor_bytes(param->home) : param->bytes;
+        if (bytes > 0 && t->out[i] != home_data(param))
+            memcpy(t->out[i], home_data(param), bytes);
     }
+    if (t->unit->stage > 1)
+        keep_unused(t);
     if (t->last)
         trii_unit_close_pass(t->unit, t->generation);
     if (TRII_UNLIKELY(t->unit->stats.on))

@@ -130,7 +130,8 @@ static tri_status assign(trii_unit *unit, const int *order, const trii_layout *c
                                       .rows = tensor->ndim >= 2 ? (size_t)tensor->shape[0] : 0,
                                       .bytes = param->bytes,
                                       .dtype = tensor->dtype,
-                                      .index = order[k]};
+                                      .index = order[k],
+                                      .place = unit->stage > 0 ? (int)tensor->device : 0};
     }
     status = trii_averager_make(&unit->averager, items, unit->n_params, unit->first_bucket_bytes,
                                 unit->bucket_cap_bytes, TRII_UNIT_ITEMS);
@@ -138,15 +139,36 @@ static tri_status assign(trii_unit *unit, const int *order, const trii_layout *c
     return status;
 }
 
+/* Stage 2: buckets take turns in memory for two. */
+static tri_status make_staging(trii_unit *unit)
+{
+    size_t bytes = 0;
+    tri_status status = TRI_OK;
+
+    for (int b = 0; b < unit->averager.n_buckets; b++) {
+        const tri_bucket *wire = &unit->averager.buckets[b].bucket;
+        size_t its = wire->count * tri_dtype_size(wire->dtype);
+
+        bytes = its > bytes ? its : bytes;
+    }
+    for (int i = 0; i < 2 && i < unit->averager.n_buckets && status == TRI_OK; i++)
+        status = trii_unit_storage_create(unit, bytes, &unit->staging[i]);
+    return status;
+}
+
 static tri_status make_bucket(trii_unit *unit, int index)
 {
     trii_unit_bucket *bucket = &unit->buckets[index];
     tri_bucket *b;
-    tri_status status;
+    tri_status status = TRI_OK;
 
     bucket->wire = &unit->averager.buckets[index];
     b = &bucket->wire->bucket;
-    status = trii_unit_storage_create(unit, b->count * tri_dtype_size(b->dtype), &bucket->storage);
+    if (unit->stage > 1)
+        bucket->storage = trii_storage_ref(unit->staging[index % 2]);
+    else
+        status =
+            trii_unit_storage_create(unit, b->count * tri_dtype_size(b->dtype), &bucket->storage);
     if (status != TRI_OK)
         return status;
     b->data = bucket->storage->data;
@@ -155,6 +177,7 @@ static tri_status make_bucket(trii_unit *unit, int index)
 
         param->bucket = bucket;
         param->offset = b->parts[i].offset * tri_dtype_size(b->dtype);
+        param->home_offset = param->offset;
     }
     return TRI_OK;
 }
@@ -187,9 +210,11 @@ static tri_status make_with(trii_unit *unit, const int *order, const trii_layout
             trii_alloc((size_t)unit->averager.n_buckets, sizeof(*unit->buckets), "ddp buckets");
         status = unit->buckets != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
+    if (status == TRI_OK && unit->stage > 1)
+        status = make_staging(unit);
     for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
         status = make_bucket(unit, b);
-    for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
+    for (int i = 0; i < unit->n_params && status == TRI_OK && unit->stage == 0; i++)
         status = make_grad(&unit->params[i], layouts[i]);
     if (status != TRI_OK)
         trii_unit_buckets_free(
@@ -218,6 +243,10 @@ void trii_unit_buckets_free(trii_unit *unit)
 {
     free_buckets(unit->buckets, &unit->averager, true);
     unit->buckets = NULL;
+    for (int i = 0; i < 2; i++) {
+        trii_storage_unref(unit->staging[i]);
+        unit->staging[i] = NULL;
+    }
 }
 
 /* --- the rebuild ---------------------------------------------------------- */

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "train/dist/unit_collective.h"
 #include "train/graph/step/grads.h"
+#include "train/graph/step/type.h"
 
 /* Order in which the first backward completes its gradients: that of their values. Those that it
  * does not use follow, last one first. */
@@ -33,12 +34,17 @@ static void observe(trii_unit *unit, const trii_vid *grad_of)
 
 /* --- buckets -------------------------------------------------------------- */
 
-/* The result of the bucket's collective, to where the parameter wants its gradient. */
+/* The result of the bucket's collective, to where the parameter wants its gradient. A piece's is
+ * bound here, and the parameter itself has none. */
 static tri_status take_result(const trii_unit_param *param, trii_step *step, trii_vid result,
                               trii_vid *grad_out)
 {
     tri_status status = TRI_OK;
 
+    if (param->home != param->tensor) {
+        *grad_out = TRII_NO_VALUE;
+        return trii_grad_bind(step, result, param->home);
+    }
     if (param->bucket_view != NULL)
         status = trii_bind(step, result, param->bucket_view);
     return status == TRI_OK ? trii_record_to(step, result, param->tensor->device, grad_out)
@@ -76,12 +82,27 @@ static tri_status take_results(trii_unit *unit, trii_step *step, const trii_unit
     return status;
 }
 
+/* The averages of pieces are of other types than the gradients that are summed. */
+static void take_pieces(const trii_unit *unit, const trii_unit_coll *t, trii_host_result *pieces,
+                        trii_host_call *call)
+{
+    for (int i = 0; i < t->n; i++) {
+        pieces[i] = (trii_host_result){.type = {.dtype = TRI_DTYPE_F32}};
+        if (t->item[i] >= 0)
+            trii_type_of_tensor(unit->params[t->item[i]].home, &pieces[i].type);
+    }
+    call->out = pieces;
+    call->n_out = t->n;
+}
+
 static tri_status record_bucket(trii_unit *unit, trii_step *step, trii_unit_bucket *bucket,
                                 trii_vid *grad_of)
 {
     const tri_bucket *wire = &bucket->wire->bucket;
     trii_vid in[TRII_UNIT_ITEMS + 1];
-    trii_host_call call = {.in = in};
+    trii_host_result pieces[TRII_UNIT_ITEMS + 1];
+    trii_vid after[2];
+    trii_host_call call = {.in = in, .after = after};
     trii_unit_coll *t;
     tri_status status = take_bucket(unit, step, bucket, &bucket->colls, &t);
 
@@ -107,10 +128,15 @@ static tri_status record_bucket(trii_unit *unit, trii_step *step, trii_unit_buck
     if (status != TRI_OK)
         return status;
     call.n_in = t->n;
+    if (unit->stage > 0 && unit->averager.each_ends)
+        take_pieces(unit, t, pieces, &call);
     /* What it says of unused parameters comes with the last; hooks ask for the weight. */
-    call.after = &unit->header->weight;
+    after[0] = unit->header->weight;
     call.n_after = t->last || unit->averager.hook != NULL;
+    call.n_after += trii_unit_staging_after(unit, step, t->place, &after[call.n_after]);
     status = trii_record_host(step, &t->op, &call, bucket->sent);
+    if (status == TRI_OK)
+        trii_unit_staging_taken(unit, step, t->place, bucket->sent[0]);
     return status == TRI_OK && unit->averager.each_ends
                ? take_results(unit, step, t, bucket->sent, grad_of)
                : status;
@@ -122,6 +148,7 @@ static tri_status record_end(trii_unit *unit, trii_step *step, trii_unit_bucket 
 {
     const trii_unit_coll *start = bucket->recorded;
     trii_vid out[TRII_UNIT_ITEMS + 1];
+    trii_host_result pieces[TRII_UNIT_ITEMS + 1];
     trii_host_call call = {.in = bucket->sent, .n_in = start->n, .after = &last};
     trii_unit_coll *t;
     tri_status status = take_bucket(unit, step, bucket, &bucket->ends, &t);
@@ -132,6 +159,8 @@ static tri_status record_end(trii_unit *unit, trii_step *step, trii_unit_bucket 
     t->n = start->n;
     memcpy(t->item, start->item, (size_t)t->n * sizeof(*t->item));
     call.n_after = !t->last;
+    if (unit->stage > 0)
+        take_pieces(unit, t, pieces, &call);
     status = trii_record_host(step, &t->op, &call, out);
     return status == TRI_OK ? take_results(unit, step, t, out, grad_of) : status;
 }
@@ -220,11 +249,23 @@ static tri_status add_up(trii_unit *unit, trii_step *step, trii_vid *grad_of,
     return trii_unit_count(unit, step, under);
 }
 
+/* What had added up in parameters went into the averages of their pieces. */
+static tri_status consume(const trii_unit *unit, trii_step *step)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
+        status = trii_grad_consume(step, unit->params[i].tensor, &(trii_vid){TRII_NO_VALUE});
+    return status;
+}
+
 static tri_status synchronise(trii_unit *unit, trii_step *step, trii_vid *grad_of,
                               const trii_samples *under)
 {
-    tri_status status = add_left_over(unit, step, grad_of);
+    tri_status status = unit->stage > 0 ? trii_unit_add_pieces(unit, step, grad_of) : TRI_OK;
 
+    if (status == TRI_OK)
+        status = add_left_over(unit, step, grad_of);
     if (status == TRI_OK && !trii_unit_is_seeded(unit, step))
         status = weigh_all(unit, step, under, grad_of);
     if (status != TRI_OK)
@@ -234,7 +275,7 @@ static tri_status synchronise(trii_unit *unit, trii_step *step, trii_vid *grad_o
         trii_unit_param *param = &unit->params[i];
 
         param->used_here = grad_of[i] != TRII_NO_VALUE;
-        trii_grad_promise(param->tensor, !param->used_here);
+        trii_grad_promise(param->home, !param->used_here);
         unit->promises = unit->promises || !param->used_here;
     }
     unit->header->unused = unit->promises;
@@ -242,6 +283,8 @@ static tri_status synchronise(trii_unit *unit, trii_step *step, trii_vid *grad_o
     unit->header->vote_stop = unit->tally.vote_stop;
     unit->tally.vote_stop = false;
     status = record_buckets(unit, step, grad_of);
+    if (status == TRI_OK && unit->stage > 0)
+        status = consume(unit, step);
     unit->tally.local_count = unit->tally.local_fixed = 0;
     unit->tally.weighted = false;
     return status;

@@ -73,8 +73,11 @@ tri_status trii_unit_remember(trii_unit *unit, trii_step *step)
 
     if (s == NULL || s->first_node == step->first_pending)
         return status;
-    for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
+    for (int i = 0; i < unit->n_params && status == TRI_OK; i++) {
         status = trii_grad_check(step, unit->params[i].tensor);
+        if (status == TRI_OK && unit->stage > 0)
+            status = trii_grad_check(step, unit->params[i].home);
+    }
     if (status != TRI_OK)
         return status;
     s->first_node = step->first_pending;

@@ -137,8 +137,8 @@ tri_status trii_unit_list(trii_unit *unit)
             continue;
         placed->gradient = TRII_PLACEMENT_PARTIAL;
         placed->index = unit->n_params;
-        unit->params[unit->n_params++] =
-            (trii_unit_param){.name = placed->name, .tensor = placed->tensor};
+        unit->params[unit->n_params++] = (trii_unit_param){
+            .name = placed->name, .tensor = placed->tensor, .home = placed->tensor, .place = i};
     }
     unit->has_observed = unit->rebuilt = unit->any_layout = false;
     unit->id = ++last_id;
@@ -153,6 +153,8 @@ void trii_unit_place(trii_unit *unit)
         if (placed->tensor->placed != placed &&
             (placed->gradient == TRII_PLACEMENT_PARTIAL || placed->tensor->placed == NULL))
             placed->tensor->placed = placed;
+        if (placed->piece != NULL)
+            placed->piece->placed = placed;
     }
 }
 
@@ -167,9 +169,13 @@ bool trii_unit_grew(const trii_unit *unit)
 
 bool trii_unit_have_grads(const trii_unit *unit)
 {
-    for (int i = 0; i < unit->n_placed; i++)
-        if (trii_has_grad(unit->placed[i].tensor))
+    for (int i = 0; i < unit->n_placed; i++) {
+        const trii_placed *placed = &unit->placed[i];
+
+        if (trii_has_grad(placed->tensor) ||
+            (placed->piece != NULL && trii_has_grad(placed->piece)))
             return true;
+    }
     return false;
 }
 
@@ -202,11 +208,14 @@ tri_status trii_unit_set_up(trii_unit *unit)
 
     if (status == TRI_OK)
         status = make_one(TRI_DTYPE_F64, &(const double){1}, &unit->one[1]);
-    return status == TRI_OK ? trii_unit_buckets_make(unit) : status;
+    if (status == TRI_OK)
+        status = trii_unit_buckets_make(unit);
+    return status == TRI_OK && unit->stage > 0 ? trii_unit_shard(unit) : status;
 }
 
 void trii_unit_free(trii_unit *unit)
 {
+    trii_unit_shards_free(unit);
     trii_unit_buckets_free(unit);
     trii_unit_colls_free(unit->headers);
     trii_unit_colls_free(unit->counts);

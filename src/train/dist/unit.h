@@ -11,6 +11,8 @@
  *   unused.c           parameters that a loss did not reach here, but perhaps elsewhere
  *   undo.c             what a step that fails gives back
  *   buckets.c          where gradients lie: storages in the group's arena, order, rebuild
+ *   shards.c           which part of each bucket a rank has and updates (ZeRO)
+ *   gather_op.c        parameters become whole after the update of such parts
  *   unit_collective.h  the recorded collectives while they run: header_op.c, bucket_op.c
  *   unit_timing.c      how long each bucket takes
  *
@@ -57,11 +59,15 @@ typedef struct trii_unit_bucket trii_unit_bucket;
 typedef struct trii_unit_param {
     const char *name;   /* the module's */
     tri_tensor *tensor; /* borrowed from its trii_placed */
+    /* What is updated here, and gets the average as its gradient: the piece, or the tensor. */
+    tri_tensor *home;
+    int place; /* its trii_placed */
     trii_unit_bucket *bucket;
     /* Of a parameter in a device's own memory, whose gradient lies there too: the view of the
      * bucket through which it is copied; owned. NULL: the gradient itself lies in the bucket. */
     tri_tensor *bucket_view;
     size_t offset, bytes; /* in the bucket */
+    size_t home_offset;   /* there, of what home's gradient is */
     bool used_here;       /* by the last synchronised backward */
 } trii_unit_param;
 
@@ -95,6 +101,7 @@ typedef struct trii_unit_coll {
     uint64_t generation; /* of the step in which it is recorded */
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
+    bool gathers_grads; /* gather: of gradients, else of parameters */
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
     int n;     /* operands */
     int item[TRII_UNIT_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; block: buffer */
@@ -126,6 +133,11 @@ struct trii_unit_bucket {
     trii_bucket *wire; /* of the averager */
     trii_storage *storage;
     trii_unit_coll *colls, *ends;
+    /* Where each rank has a part: elements of the ranks' parts [size], and the parameters, which
+     * lie as their gradients do; see shards.c. */
+    size_t *counts;
+    trii_storage *values;
+    trii_unit_coll *gathers;
     int64_t sent_ns, comm_ns, exposed_ns; /* see unit_timing.c */
     size_t sent_bytes;
     /* Of the backward that is being recorded: what sends the bucket, and its results. */
@@ -174,8 +186,19 @@ struct trii_unit {
     trii_averager averager;    /* buckets, in the order in which they are sent */
     trii_unit_bucket *buckets; /* [averager.n_buckets] */
     bool any_layout; /* gradients lie in the parameters' layouts, on which all ranks agree */
-    bool rebuilt;    /* buckets have their final order */
-    int *observed;   /* [n_params]: order in which the first backward completed gradients */
+    /* Of ZeRO: 1, each rank gets the averages of, and updates, its part of each bucket; 2,
+     * gradients have no other place: buckets pass through the memory of `staging`. 0: all have all.
+     */
+    int stage;
+    trii_storage *staging[2];
+    /* The last operation that reads or writes it, in the step of this generation. */
+    struct {
+        trii_vid value;
+        uint64_t generation;
+    } staged[2];
+    bool is_behind; /* then: an update of pieces was recorded, and no gather after it */
+    bool rebuilt;   /* buckets have their final order */
+    int *observed;  /* [n_params]: order in which the first backward completed gradients */
     bool has_observed;
     trii_unit_step *steps;
     trii_unit_coll *headers;
@@ -241,6 +264,12 @@ static inline trii_unit *trii_unit_of(const tri_tensor *tensor)
     return tensor->placed != NULL ? tensor->placed->unit : NULL;
 }
 
+/* Whether what the next backward leaves is averages of pieces, and no gradients of parameters. */
+static inline bool trii_unit_leaves_pieces(const trii_unit *unit)
+{
+    return unit->stage > 0 && unit->no_sync == 0;
+}
+
 /* --- a backward pass ------------------------------------------------------ */
 
 /* unused.c. Before a backward that reaches parameters of the unit records anything: may run the
@@ -255,7 +284,7 @@ tri_status trii_unit_held(trii_unit *unit, trii_step *step, const tri_tensor *pa
                           trii_vid *term_io) TRI_MUST_CHECK;
 /* finish.c. The one function that finishes gradients: params[n] are all of the unit that the loss
  * reaches, grads[n] their gradients, what had added up included; what they are replaced by is bound
- * by the caller. */
+ * by the caller (NO_VALUE: the averages are of pieces, which are bound here). */
 tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const *params,
                             trii_vid *grads, int n, const trii_samples *under) TRI_MUST_CHECK;
 
@@ -280,6 +309,24 @@ static inline TRI_MUST_CHECK tri_status trii_unit_before_update(const tri_tensor
 tri_status trii_unit_settle(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
 /* Nobody waits for the map any more. */
 void trii_unit_forget_promises(trii_unit *unit);
+
+/* --- shards.c, gather_op.c: where unit->stage > 0 ------------------------- */
+
+/* After the buckets were made: parameters move next to each other, and get their pieces. */
+tri_status trii_unit_shard(trii_unit *unit) TRI_MUST_CHECK;
+void trii_unit_shards_free(trii_unit *unit);
+/* Stage 2. What has to be complete before bucket `index` may use its memory, which it shares:
+ * writes and returns 1 value, or 0. */
+int trii_unit_staging_after(const trii_unit *unit, const trii_step *step, int index,
+                            trii_vid *after);
+/* The operation that has this result uses it from now on. */
+void trii_unit_staging_taken(trii_unit *unit, const trii_step *step, int index, trii_vid by);
+/* If pieces have contents, or will when the step runs, that their parameters have not (is_behind):
+ * they become whole. On all ranks if on one. */
+tri_status trii_unit_gather(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
+/* Averages that an earlier backward left in pieces are added to the gradients of this one:
+ * grad_of[n_params], NO_VALUE = it has none. */
+tri_status trii_unit_add_pieces(trii_unit *unit, trii_step *step, trii_vid *grad_of) TRI_MUST_CHECK;
 
 /* --- weight.c ------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 void trii_unit_forget_promises(trii_unit *unit)
 {
     for (int i = 0; i < unit->n_params && unit->promises; i++)
-        trii_grad_promise(unit->params[i].tensor, false);
+        trii_grad_promise(unit->params[i].home, false);
     unit->promises = false;
 }
 
@@ -36,11 +36,11 @@ static tri_status publish_unused(trii_unit *unit)
     tri_status status = TRI_OK;
 
     for (int i = 0; i < unit->n_params && status == TRI_OK; i++) {
-        if (!trii_grad_promised(unit->params[i].tensor))
+        if (!trii_grad_promised(unit->params[i].home))
             continue;
         if (unit->map[i] != 0)
             status = fetch_average(&unit->params[i]);
-        trii_grad_publish(unit->params[i].tensor, unit->map[i] != 0);
+        trii_grad_publish(unit->params[i].home, unit->map[i] != 0);
     }
     trii_unit_forget_promises(unit);
     return status;
@@ -61,7 +61,7 @@ static bool has_promised(trii_unit *unit, const trii_step *step)
     if (TRII_UNLIKELY(unit->promises) && is_promised_elsewhere(unit, step))
         return false;
     for (int i = 0; i < unit->n_params && unit->promises; i++)
-        if (trii_grad_promised(unit->params[i].tensor))
+        if (trii_grad_promised(unit->params[i].home))
             return true;
     unit->promises = false;
     return false;
@@ -86,7 +86,7 @@ static bool meets_buckets(const trii_unit *unit, const trii_step *step)
         step->failed != TRI_OK || step->values[last->sent[0]].state != TRII_VALUE_PENDING)
         return false;
     for (int i = 0; i < unit->n_params; i++)
-        if (!trii_step_has_grad(step, unit->params[i].tensor))
+        if (!trii_step_has_grad(step, unit->params[i].home))
             return true;
     return false;
 }

@@ -235,7 +235,13 @@ static tri_status swap_homes(const tri_ema *e, trii_step *step)
 
 static tri_status record_swap(tri_ema *e, trii_step *step)
 {
-    return swap_homes(e, step);
+    tri_status status = swap_homes(e, step);
+
+    for (int i = 0; i < e->n && status == TRI_OK; i++)
+        trii_home_changed(e->list[i].param, e->list[i].home);
+    for (int i = 0; i < e->n && status == TRI_OK; i++)
+        status = trii_home_gather(e->list[i].param, e->list[i].home, step);
+    return status;
 }
 
 tri_status tri_ema_swap(tri_ema *e)

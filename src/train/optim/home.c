@@ -3,6 +3,7 @@
  * and of that alone it has a gradient and state. Which piece is noted when the optimizer is made.
  */
 #include "base/err.h"
+#include "train/dist/unit.h"
 #include "train/optim/optimizer.h"
 
 tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const char *owner,
@@ -33,6 +34,17 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
                      "ranks update it in pieces: call tri_backward once after tri_ddp_no_sync_end, "
                      "which averages what has added up",
                      name);
+}
+
+void trii_home_changed(tri_tensor *tensor, const tri_tensor *home)
+{
+    if (home != tensor)
+        trii_unit_of(tensor)->is_behind = true;
+}
+
+tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home, trii_step *step)
+{
+    return home != tensor ? trii_unit_gather(trii_unit_of(tensor), step) : TRI_OK;
 }
 
 const tri_tensor *trii_optimizer_state_of(const tri_optimizer *o, int64_t index, int64_t *start_out)

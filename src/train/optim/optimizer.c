@@ -519,6 +519,18 @@ static tri_status follow(const tri_optimizer *o)
     return status;
 }
 
+static tri_status gather_homes(const tri_optimizer *o, trii_step *step)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < o->n_params; i++)
+        if (o->params[i].recorded)
+            trii_home_changed(o->params[i].tensor, o->params[i].home);
+    for (int i = 0; i < o->n_params && status == TRI_OK; i++)
+        status = trii_home_gather(o->params[i].tensor, o->params[i].home, step);
+    return status;
+}
+
 static tri_status update(tri_optimizer *o, trii_step *step)
 {
     tri_status status = o->given == NULL ? trii_optimizer_before_update(o, step) : TRI_OK;
@@ -529,6 +541,8 @@ static tri_status update(tri_optimizer *o, trii_step *step)
         return status;
     tri_no_grad_begin();
     status = record_updates(o, step);
+    if (status == TRI_OK && TRII_UNLIKELY(o->sharded))
+        status = gather_homes(o, step);
     tri_no_grad_end();
     if (status != TRI_OK) {
         /* in eager mode earlier updates have run already */

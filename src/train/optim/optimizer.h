@@ -132,6 +132,11 @@ tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
                                      double factor) TRI_MUST_CHECK;
 
+/* home.c. A parameter's home has new contents, or will when the step runs; after all such calls the
+ * parameters, of which each rank has changed a piece, become whole again. */
+void trii_home_changed(tri_tensor *tensor, const tri_tensor *home);
+tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home,
+                            trii_step *step) TRI_MUST_CHECK;
 /* home.c: fails (STATE) unless a parameter has the home that it had when that was noted. `owner`:
  * who has noted it, for messages. */
 tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const char *owner,

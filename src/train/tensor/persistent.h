@@ -52,6 +52,9 @@ struct tri_tensor {
     bool requires_grad;
     bool is_grad;      /* it is the gradient of another tensor */
     bool is_parameter; /* a module has registered it as one */
+    /* its ranks keep averages of its gradient in pieces (train/dist/shards.c): tri_grad shows only
+     * what adds up before there is one */
+    bool in_pieces;
     /* `grad` holds a gradient that no optimizer has consumed, by runs that are done: trii_has_grad
      * includes what is pending. */
     atomic_bool has_grad;

@@ -134,6 +134,19 @@ void trii_grad_clear(tri_tensor *tensor)
     trii_grad_promise(tensor, false);
 }
 
+/* NULL would say that the loss does not depend on it. */
+static tri_tensor *none_of(const tri_tensor *tensor)
+{
+    if (TRII_LIKELY(!tensor->in_pieces))
+        return NULL;
+    return trii_handle_failed(
+        trii_step_current(),
+        TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                  "tri_grad: %s%sthe gradients of a parameter that tri_zero divides are averaged "
+                  "in pieces, one on each rank: tri_ddp keeps them whole",
+                  tensor->name != NULL ? tensor->name : "", tensor->name != NULL ? ": " : ""));
+}
+
 tri_tensor *tri_grad(tri_tensor *tensor)
 {
     trii_recorder *r = trii_recorder_mine();
@@ -144,9 +157,11 @@ tri_tensor *tri_grad(tri_tensor *tensor)
         return NULL;
     known = r != NULL ? trii_known_find(&r->step, tensor) : NULL;
     if (known == NULL || known->grad == TRII_GRAD_AS_PUBLISHED)
-        return trii_grad_shows(tensor) ? tensor->grad : NULL;
-    if (known->grad == TRII_GRAD_NONE)
-        return NULL;
+        return trii_grad_shows(tensor) && (!tensor->in_pieces || trii_grad_published(tensor))
+                   ? tensor->grad
+                   : none_of(tensor);
+    if (known->grad == TRII_GRAD_NONE || (known->grad == TRII_GRAD_CONSUMED && tensor->in_pieces))
+        return none_of(tensor);
     id = trii_known_value(&r->step, tensor->grad);
     return id != TRII_NO_VALUE && r->step.values[id].state == TRII_VALUE_PENDING
                ? trii_handle(&r->step, id)

@@ -43,11 +43,7 @@ static TRII_NOINLINE tri_status leaf_create(trii_step *step, tri_tensor *tensor,
         return status;
     trii_leaf_repeats(step, tensor);
     value = trii_value_append(step);
-    value->type.dtype = tensor->dtype;
-    value->type.ndim = tensor->ndim;
-    value->type.device = tensor->device;
-    for (int d = 0; d < tensor->ndim; d++)
-        value->type.shape[d] = tensor->shape[d];
+    trii_type_of_tensor(tensor, &value->type);
     value->leaf = tri_tensor_ref(tensor);
     value->requires_grad = tensor->requires_grad;
     *value_out = step->n_values - 1;

@@ -62,6 +62,15 @@ static inline void trii_type_copy(trii_type *dst, const trii_type *src)
         dst->shape[d] = src->shape[d];
 }
 
+static inline void trii_type_of_tensor(const tri_tensor *tensor, trii_type *type)
+{
+    type->dtype = tensor->dtype;
+    type->ndim = tensor->ndim;
+    type->device = tensor->device;
+    for (int d = 0; d < tensor->ndim; d++)
+        type->shape[d] = tensor->shape[d];
+}
+
 /* No address space holds more elements; with fewer no number of bytes overflows, neither widened
  * nor padded by a layout. */
 #define TRII_TYPE_ELEMENTS (INT64_C(1) << 48)

@@ -19,10 +19,15 @@ static const tri_module_class ddp_class = {.name = "DistributedDataParallel",
                                            .forward = ddp_forward,
                                            .destroy = ddp_destroy};
 
+static const tri_module_class zero_class = {
+    .name = "ZeRO", .size = sizeof(trii_ddp), .forward = ddp_forward, .destroy = ddp_destroy};
+
 trii_ddp *trii_ddp_of(const tri_module *model)
 {
-    return model != NULL && model->status == TRI_OK && model->type == &ddp_class ? model->data
-                                                                                 : NULL;
+    return model != NULL && model->status == TRI_OK &&
+                   (model->type == &ddp_class || model->type == &zero_class)
+               ? model->data
+               : NULL;
 }
 
 /* --- construction --------------------------------------------------------- */
@@ -46,6 +51,8 @@ static tri_status join_group(trii_ddp *ddp)
     if (ddp->unit.size > 1) {
         ddp->unit.group = tri_group_ref(group);
         trii_forked_watch();
+    } else {
+        ddp->unit.stage = 0;
     }
     ddp->unit.averager = (trii_averager){.group = ddp->unit.group,
                                          .hook = ddp->options.hook,
@@ -101,10 +108,13 @@ static tri_status relist(trii_ddp *ddp)
 
     if (status == TRI_OK)
         status = trii_ddp_compare(ddp, false, true);
+    if (status == TRI_OK && ddp->unit.stage > 0)
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "the ranks' parts do not move: unfreeze first, "
+                                                "and divide the network then");
     if (status == TRI_OK)
         status = trii_unit_list(&ddp->unit);
     if (status != TRI_OK)
-        return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
+        return met(ddp, TRII_FAIL_CTX(status, "%s, whose parameters were unfrozen", ddp->call));
     return met(ddp, trii_unit_buckets_make(&ddp->unit));
 }
 
@@ -113,17 +123,20 @@ static tri_status check_inside(const trii_ddp *ddp)
 {
     const tri_module *inside = trii_module_wrapper(ddp->net, &ddp_class);
 
+    if (inside == NULL)
+        inside = trii_module_wrapper(ddp->net, &zero_class);
     if (inside != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "the network has a model of tri_ddp inside (%s), whose gradients are "
+                         "the network has a model of %s inside (%s), whose gradients are "
                          "averaged already: wrap all of it, or parts that have nothing in common",
+                         inside->type == &ddp_class ? "tri_ddp" : "tri_zero",
                          inside->name[0] != '\0' ? inside->name : "itself");
     return TRI_OK;
 }
 
 static tri_group *asked_for(const tri_ddp_options *opt)
 {
-    return opt != NULL && opt->group != NULL ? opt->group : trii_group_get_world();
+    return opt->group != NULL ? opt->group : trii_group_get_world();
 }
 
 /* Where device_ids says that the network lies, it does. */
@@ -219,37 +232,39 @@ static void name_group(const trii_ddp *ddp, tri_status status)
 {
     if (ddp->unit.group != NULL && ddp->unit.group != trii_group_get_world() &&
         status <= TRI_ERR_PEER_LOST)
-        trii_err_prepend("tri_ddp over a group of %d, in which this is rank %d", ddp->unit.size,
-                         ddp->unit.rank);
+        trii_err_prepend("%s over a group of %d, in which this is rank %d", ddp->call,
+                         ddp->unit.size, ddp->unit.rank);
     else
-        trii_err_prepend("tri_ddp");
+        trii_err_prepend("%s", ddp->call);
 }
 
-tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
+tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
 {
-    tri_module *model = tri_module_create(&ddp_class);
+    const tri_ddp_options *opt = &recipe->options;
+    tri_module *model = tri_module_create(recipe->stage > 0 ? &zero_class : &ddp_class);
     trii_ddp *ddp = trii_ddp_of(model);
-    const tri_status known = TRII_CHECK_RESERVED(tri_ddp_options, opt);
-    tri_status status = known;
+    tri_status status = recipe->known;
 
     if (ddp == NULL) {
         (void)trii_ddp_tell(asked_for(opt), TRI_ERR_NO_MEMORY);
         tri_module_destroy(own_net);
         return model;
     }
-    ddp->options = opt != NULL && known == TRI_OK ? *opt : (tri_ddp_options){0};
+    ddp->call = recipe->call;
+    ddp->unit.stage = recipe->stage;
+    ddp->options = status == TRI_OK ? *opt : (tri_ddp_options){0};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;
     ddp->unit.bucket_cap_bytes = ddp->options.bucket_cap_bytes;
     if (status == TRI_OK)
-        status = trii_need(own_net, "tri_ddp", "own_net");
+        status = trii_need(own_net, ddp->call, "own_net");
     if (status != TRI_OK)
         trii_module_fail(model, status);
     ddp->net = trii_module_adopt(model, "", own_net);
     status = tri_module_status(model);
     if (status == TRI_OK)
         status = look_at_network(ddp);
-    if (known == TRI_OK) /* else there is no telling where the others are */
+    if (recipe->known == TRI_OK) /* else there is no telling where the others are */
         status = meet(ddp, status);
     if (status == TRI_ERR_NO_MEMORY)
         status = trii_ddp_tell(asked_for(opt), status);
@@ -260,6 +275,16 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
         trii_module_fail(model, status);
     }
     return model;
+}
+
+tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
+{
+    trii_ddp_recipe recipe = {.call = "tri_ddp",
+                              .known = TRII_CHECK_RESERVED(tri_ddp_options, opt)};
+
+    if (opt != NULL)
+        recipe.options = *opt;
+    return trii_ddp_make(own_net, &recipe);
 }
 
 static void ddp_destroy(tri_module *self)

@@ -31,7 +31,8 @@ typedef struct trii_ddp_buffer {
 } trii_ddp_buffer;
 
 typedef struct trii_ddp {
-    trii_unit unit; /* first */
+    trii_unit unit;   /* first */
+    const char *call; /* that made it */
     tri_ddp_options options;
     tri_module *net;
     trii_ddp_buffer *buffers;
@@ -49,7 +50,17 @@ void trii_replica_failed(tri_group *group, const char *line);
 /* The root's values of a network on which all agree. */
 tri_status trii_replica_send(tri_module *net, tri_group *group, int root) TRI_MUST_CHECK;
 
-/* ddp.c. NULL: it is none. */
+/* What tri_ddp and its like make a model of. */
+typedef struct trii_ddp_recipe {
+    const char *call; /* for messages */
+    tri_ddp_options options;
+    int stage;        /* of ZeRO; 0: DDP */
+    tri_status known; /* whether the options are good: else where the others are is not known */
+} trii_ddp_recipe;
+
+/* ddp.c. As tri_ddp; the status of bad options is of this thread's last error line. */
+tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe);
+/* NULL: it is none. */
 trii_ddp *trii_ddp_of(const tri_module *model);
 /* What failed here: peers that are where the ranks meet get the reason. */
 tri_status trii_ddp_tell(tri_group *group, tri_status status);

@@ -25,14 +25,18 @@ static void describe_options(const trii_ddp *ddp, char line[TRII_AGREE_LINE])
 {
     const tri_ddp_options *o = &ddp->options;
 
-    snprintf(line, TRII_AGREE_LINE, "options: buckets of %zu and %zu bytes%s%s",
+    char divided[64] = "";
+
+    if (ddp->unit.stage > 0)
+        snprintf(divided, sizeof(divided), ", divided by tri_zero, stage %d", ddp->unit.stage);
+    snprintf(line, TRII_AGREE_LINE, "options: buckets of %zu and %zu bytes%s%s%s",
              o->first_bucket_bytes, o->bucket_cap_bytes,
              o->hook == NULL                        ? ""
              : o->hook == tri_bucket_hook_f16       ? ", hook f16"
              : o->hook == tri_bucket_hook_bf16      ? ", hook bf16"
              : o->hook == tri_bucket_hook_power_sgd ? ", hook power_sgd"
                                                     : ", a hook",
-             o->no_buffer_sync ? ", no_buffer_sync" : "");
+             o->no_buffer_sync ? ", no_buffer_sync" : "", divided);
 }
 
 /* What tells a layer from another one with the same tensors. */

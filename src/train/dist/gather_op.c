@@ -1,0 +1,212 @@
+/*
+ * gather_op.c - what lies in parts becomes whole, by one recorded all_gather for each bucket.
+ *
+ * After an update, in which each rank has changed its part, these are the parameters; the gather
+ * starts as soon as the bucket's own updates are complete. Before a backward that adds to averages
+ * of an earlier one, these are the averages: DDP's bits come from the sum over the ranks of what
+ * has added up on each, so all of them need the whole.
+ */
+#include <string.h>
+
+#include <trireme/group.h>
+
+#include "base/err.h"
+#include "train/dist/unit_collective.h"
+#include "train/graph/ops/table.h"
+#include "train/graph/record/record.h"
+#include "train/graph/step/type.h"
+
+/* Where the bucket's parameters, or their gradients, lie. */
+static char *memory_of(const trii_unit_coll *t)
+{
+    return (t->gathers_grads ? t->bucket->storage : t->bucket->values)->data;
+}
+
+static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    trii_unit_coll *t = (trii_unit_coll *)op;
+    const tri_bucket *wire = &t->bucket->wire->bucket;
+    size_t own = t->bucket->wire->first * tri_dtype_size(wire->dtype);
+    char *memory = memory_of(t);
+    tri_status status;
+
+    for (int i = 0; i < t->n; i++) {
+        const trii_unit_param *param = &t->unit->params[t->item[i]];
+        size_t bytes = trii_tensor_bytes(param->home);
+
+        t->out[i] = buffers->out[i];
+        if (bytes > 0 && buffers->in[i] != memory + param->home_offset)
+            memcpy(memory + param->home_offset, buffers->in[i], bytes);
+    }
+    t->state = TRII_UNIT_COLL_STARTED;
+    trii_unit_coll_blame(t);
+    status = (tri_all_gather_v)(t->unit->group, memory + own, memory, t->bucket->counts,
+                                wire->dtype, &t->work);
+    return trii_unit_called(status);
+}
+
+static tri_status gather_go_on(trii_unit_coll *t, int64_t for_ns)
+{
+    tri_status status = t->state == TRII_UNIT_COLL_STARTED
+                            ? trii_unit_coll_work(t->unit, &t->work, for_ns)
+                            : TRI_OK;
+
+    if (status != TRI_OK || t->state != TRII_UNIT_COLL_STARTED)
+        return status;
+    for (int i = 0; i < t->n; i++) {
+        const trii_unit_param *param = &t->unit->params[t->item[i]];
+
+        if (t->out[i] != memory_of(t) + param->offset)
+            memcpy(t->out[i], memory_of(t) + param->offset, param->bytes);
+    }
+    t->state = TRII_UNIT_COLL_FREE;
+    return TRI_OK;
+}
+
+static tri_status gather_poll(trii_host_op *op)
+{
+    return gather_go_on((trii_unit_coll *)op, 0);
+}
+
+static tri_status gather_wait(trii_host_op *op, int64_t for_ns)
+{
+    return gather_go_on((trii_unit_coll *)op, for_ns);
+}
+
+static const trii_host_kind values_kind = {.name = "tri_zero (parameters)",
+                                           .in_place = true,
+                                           .start = gather_start,
+                                           .poll = gather_poll,
+                                           .wait = gather_wait,
+                                           .abort = trii_unit_coll_abort,
+                                           .release = trii_unit_coll_release,
+                                           .compare = trii_unit_coll_compare};
+static const trii_host_kind grads_kind = {.name = "tri_zero (gradients of before)",
+                                          .in_place = true,
+                                          .start = gather_start,
+                                          .poll = gather_poll,
+                                          .wait = gather_wait,
+                                          .abort = trii_unit_coll_abort,
+                                          .release = trii_unit_coll_release,
+                                          .compare = trii_unit_coll_compare};
+
+/* Of the parameters t->item, which the caller has chosen: the whole of what their pieces `in` are
+ * parts of. */
+static tri_status record(trii_unit *unit, trii_step *step, trii_unit_coll *t, const trii_vid *in,
+                         trii_vid *out)
+{
+    trii_host_result results[TRII_UNIT_ITEMS + 1];
+    trii_host_call call = {.in = in, .out = results, .n_in = t->n, .n_out = t->n};
+    trii_vid after;
+    tri_status status;
+
+    t->op.kind = t->gathers_grads ? &grads_kind : &values_kind;
+    t->op.identity &= ~UINT64_C(0xffff);
+    t->op.identity |= t->gathers_grads ? UINT64_C(0xc000) : UINT64_C(0x8000);
+    t->op.identity |= (uint64_t)(t->bucket->wire->bucket.index + 1);
+    t->place = t->bucket->wire->bucket.index;
+    for (int i = 0; i < t->n; i++) {
+        results[i] = (trii_host_result){.requires_grad = false};
+        trii_type_of_tensor(unit->params[t->item[i]].tensor, &results[i].type);
+    }
+    call.after = &after;
+    if (t->gathers_grads)
+        call.n_after = trii_unit_staging_after(unit, step, t->place, &after);
+    status = trii_record_host(step, &t->op, &call, out);
+    if (status == TRI_OK && t->gathers_grads)
+        trii_unit_staging_taken(unit, step, t->place, out[0]);
+    return status;
+}
+
+/* --- parameters ----------------------------------------------------------- */
+
+static tri_status gather_values(trii_unit *unit, trii_step *step, trii_unit_bucket *bucket)
+{
+    const tri_bucket *wire = &bucket->wire->bucket;
+    trii_vid in[TRII_UNIT_ITEMS + 1], out[TRII_UNIT_ITEMS + 1];
+    trii_unit_coll *t;
+    tri_status status = trii_unit_coll_take(unit, &bucket->gathers, step, &t);
+
+    if (status != TRI_OK)
+        return status;
+    t->bucket = bucket;
+    t->gathers_grads = false;
+    t->n = wire->n_parts;
+    for (int i = 0; i < t->n && status == TRI_OK; i++) {
+        t->item[i] = wire->parts[i].index;
+        status = trii_resolve(step, unit->params[t->item[i]].home, &in[i]);
+    }
+    if (status == TRI_OK)
+        status = record(unit, step, t, in, out);
+    for (int i = 0; i < t->n && status == TRI_OK; i++)
+        status = trii_bind(step, out[i], unit->params[t->item[i]].tensor);
+    return status;
+}
+
+tri_status trii_unit_gather(trii_unit *unit, trii_step *step)
+{
+    tri_status status = TRI_OK;
+
+    if (!unit->is_behind)
+        return TRI_OK;
+    unit->is_behind = false;
+    for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
+        status = gather_values(unit, step, &unit->buckets[b]);
+    return status != TRI_OK ? TRII_FAIL_CTX(status, "parameters after their update") : TRI_OK;
+}
+
+/* --- averages of before --------------------------------------------------- */
+
+/* Added to what this backward brings, weighted as that is. */
+static tri_status add_whole(trii_unit *unit, trii_step *step, const trii_unit_param *param,
+                            trii_vid whole, trii_vid *grad_io)
+{
+    trii_vid terms[2] = {whole, *grad_io};
+    tri_status status = trii_unit_held(unit, step, param->tensor, &terms[0]);
+
+    if (status == TRI_OK && *grad_io != TRII_NO_VALUE)
+        return trii_record_values(step, &trii_op_add, terms, 2, NULL, grad_io);
+    *grad_io = terms[0];
+    return status;
+}
+
+static tri_status gather_grads(trii_unit *unit, trii_step *step, trii_unit_bucket *bucket,
+                               trii_vid *grad_of)
+{
+    const tri_bucket *wire = &bucket->wire->bucket;
+    trii_vid in[TRII_UNIT_ITEMS + 1], out[TRII_UNIT_ITEMS + 1];
+    int n = 0, item[TRII_UNIT_ITEMS + 1];
+    trii_unit_coll *t;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < wire->n_parts && status == TRI_OK; i++) {
+        tri_tensor *home = unit->params[wire->parts[i].index].home;
+
+        if (!trii_step_has_grad(step, home))
+            continue;
+        item[n] = wire->parts[i].index;
+        status = trii_resolve(step, home->grad, &in[n++]);
+    }
+    if (status != TRI_OK || n == 0)
+        return status;
+    status = trii_unit_coll_take(unit, &bucket->gathers, step, &t);
+    if (status != TRI_OK)
+        return status;
+    t->bucket = bucket;
+    t->gathers_grads = true;
+    t->n = n;
+    memcpy(t->item, item, (size_t)n * sizeof(*item));
+    status = record(unit, step, t, in, out);
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = add_whole(unit, step, &unit->params[item[i]], out[i], &grad_of[item[i]]);
+    return status;
+}
+
+tri_status trii_unit_add_pieces(trii_unit *unit, trii_step *step, trii_vid *grad_of)
+{
+    tri_status status = TRI_OK;
+
+    for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
+        status = gather_grads(unit, step, &unit->buckets[b], grad_of);
+    return status != TRI_OK ? TRII_FAIL_CTX(status, "averages of an earlier backward") : TRI_OK;
+}

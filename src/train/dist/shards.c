@@ -1,0 +1,191 @@
+/*
+ * shards.c - which part of a unit each rank has (ZeRO: Rajbhandari and others, arXiv 1910.02054).
+ *
+ * The parameters of a bucket lie next to each other, as their gradients do, and each rank has one
+ * part of that memory: it gets the averages of its part alone, keeps state and updates for it, and
+ * sends it to the others (gather_op.c). Parts begin at the blocks of parameters (placement.h) that
+ * are nearest to equal shares, so they differ by at most one block; a parameter may lie in several
+ * parts, and a rank has at most one piece of each.
+ *
+ * Parts do not move once states exist for them: the buckets keep the order that they begin with.
+ */
+#include "base/alloc.h"
+#include "base/err.h"
+#include "train/dist/unit_collective.h"
+#include "train/graph/autograd/backward.h"
+#include "train/graph/step/grads.h"
+#include "train/tensor/device_memory.h"
+#include "train/tensor/sharing.h"
+
+/* --- cuts ----------------------------------------------------------------- */
+
+/* Nearest to `wanted` of the blocks of the part's tensor, both ends included. */
+static size_t nearest_in(const tri_bucket_part *part, size_t end, size_t wanted)
+{
+    size_t blocks = (wanted - part->offset + TRII_PIECE_BLOCK / 2) / TRII_PIECE_BLOCK;
+    size_t at = part->offset + blocks * TRII_PIECE_BLOCK;
+
+    if (at < part->offset + part->count)
+        return at;
+    /* Its last block is a shorter one. */
+    at = part->count > 0 ? (part->count - 1) / TRII_PIECE_BLOCK * TRII_PIECE_BLOCK : 0;
+    at += part->offset;
+    return wanted - at < end - wanted ? at : end;
+}
+
+/* Of a place in the bucket, the border of a block. */
+static size_t border_near(const tri_bucket *bucket, size_t wanted)
+{
+    for (int i = 0; i < bucket->n_parts; i++) {
+        size_t end = i + 1 < bucket->n_parts ? bucket->parts[i + 1].offset : bucket->count;
+
+        if (wanted < end)
+            return nearest_in(&bucket->parts[i], end, wanted);
+    }
+    return bucket->count;
+}
+
+static tri_status cut(const trii_unit *unit, trii_unit_bucket *bucket)
+{
+    const tri_bucket *wire = &bucket->wire->bucket;
+    size_t begin = 0, size = (size_t)unit->size;
+
+    bucket->counts = trii_alloc(size, sizeof(*bucket->counts), "parts of a bucket");
+    if (bucket->counts == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (size_t r = 0; r < size; r++) {
+        /* count / size * (r + 1) without overflow */
+        size_t wanted = wire->count / size * (r + 1) + wire->count % size * (r + 1) / size;
+        size_t end = border_near(wire, wanted);
+
+        bucket->counts[r] = end - begin;
+        if ((int)r == unit->rank)
+            bucket->wire->first = begin;
+        begin = end;
+    }
+    bucket->wire->counts = bucket->counts;
+    return TRI_OK;
+}
+
+/* --- gradients on their way ----------------------------------------------- */
+
+int trii_unit_staging_after(const trii_unit *unit, const trii_step *step, int index,
+                            trii_vid *after)
+{
+    int i = index % 2;
+
+    if (unit->stage < 2 || unit->staged[i].generation != step->generation ||
+        step->values[unit->staged[i].value].state != TRII_VALUE_PENDING)
+        return 0;
+    *after = unit->staged[i].value;
+    return 1;
+}
+
+void trii_unit_staging_taken(trii_unit *unit, const trii_step *step, int index, trii_vid by)
+{
+    unit->staged[index % 2].value = by;
+    unit->staged[index % 2].generation = step->generation;
+}
+
+/* --- pieces --------------------------------------------------------------- */
+
+/* Its gradient lies in the bucket of gradients where it lies among the parameters, or where nothing
+ * stays there in memory of its own. */
+static tri_status make_piece_grad(const trii_unit *unit, trii_unit_param *param, tri_tensor *piece)
+{
+    tri_status status = trii_grad_prepare(piece);
+
+    return status == TRI_OK && unit->stage == 1
+               ? trii_tensor_move(piece->grad, param->bucket->storage, param->home_offset)
+               : status;
+}
+
+static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
+{
+    const trii_bucket *wire = param->bucket->wire;
+    trii_placed *placed = &unit->placed[param->place];
+    size_t size = tri_dtype_size(param->tensor->dtype), offset = param->offset / size;
+    size_t end = offset + (size_t)tri_tensor_numel(param->tensor);
+    size_t own = wire->first, own_end = own + wire->counts[unit->rank];
+    size_t first = own > offset ? own : offset, last = own_end < end ? own_end : end;
+    int64_t count = last > first ? (int64_t)(last - first) : 0;
+    tri_status status;
+
+    if (count == 0)
+        first = offset;
+    placed->start = (int64_t)(first - offset);
+    param->home_offset = first * size;
+    status = trii_tensor_move(param->tensor, param->bucket->values, param->offset);
+    if (status == TRI_OK)
+        status = trii_tensor_range(param->tensor, placed->start, &count, 1, &placed->piece);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", param->name);
+    placed->piece->placed = placed;
+    param->home = placed->piece;
+    param->tensor->in_pieces = true;
+    return make_piece_grad(unit, param, placed->piece);
+}
+
+static tri_status check(const trii_unit *unit)
+{
+    for (int i = 0; i < unit->n_params; i++) {
+        const tri_tensor *tensor = unit->params[i].tensor;
+
+        if (!trii_is_host(tensor->device))
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s lies on %s: only parameters in the host's memory are sharded",
+                             unit->params[i].name, tri_device_text(tensor->device));
+        if (tensor->address_lent || tensor->read_only)
+            return TRII_FAIL(TRI_ERR_STATE,
+                             "%s lies in memory whose address the program has (tri_data or memory "
+                             "of its own), and a sharded parameter has to move: wrap the network "
+                             "before its memory is looked at",
+                             unit->params[i].name);
+    }
+    return TRI_OK;
+}
+
+tri_status trii_unit_shard(trii_unit *unit)
+{
+    tri_status status = check(unit);
+
+    for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++) {
+        trii_unit_bucket *bucket = &unit->buckets[b];
+
+        status = cut(unit, bucket);
+        if (status == TRI_OK)
+            status = trii_unit_storage_create(
+                unit, bucket->wire->bucket.count * tri_dtype_size(bucket->wire->bucket.dtype),
+                &bucket->values);
+    }
+    for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
+        status = make_piece(unit, &unit->params[i]);
+    if (status != TRI_OK)
+        return status;
+    unit->rebuilt = true; /* for parts do not move */
+    return TRI_OK;
+}
+
+void trii_unit_shards_free(trii_unit *unit)
+{
+    for (int i = 0; i < unit->n_placed; i++) {
+        tri_tensor *piece = unit->placed[i].piece;
+
+        if (piece == NULL)
+            continue;
+        piece->placed = NULL;
+        trii_grad_promise(piece, false);
+        tri_tensor_unref(piece);
+        unit->placed[i].piece = NULL;
+        unit->placed[i].tensor->in_pieces = false;
+    }
+    for (int b = 0; b < unit->averager.n_buckets && unit->buckets != NULL; b++) {
+        trii_unit_colls_free(unit->buckets[b].gathers);
+        unit->buckets[b].gathers = NULL;
+        trii_storage_unref(unit->buckets[b].values);
+        unit->buckets[b].values = NULL;
+        trii_free(unit->buckets[b].counts);
+        unit->buckets[b].counts = NULL;
+        unit->buckets[b].wire->counts = NULL;
+    }
+}

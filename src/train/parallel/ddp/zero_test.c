@@ -1,0 +1,218 @@
+/* zero_test.c - tri_zero: what a rank keeps, and what is refused. That weights have the bits of
+ * tri_ddp is tests/bits/zero_bits_test.sh's. */
+#include "testing/ddp_ranks.h"
+
+static int64_t state_elements(tri_optimizer *opt)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < tri_optimizer_state_count(opt); i++)
+        if (strcmp(tri_optimizer_state(opt, i).name, "step") != 0)
+            n += tri_tensor_numel(tri_optimizer_state(opt, i).tensor);
+    return n;
+}
+
+/* --- what a rank keeps ---------------------------------------------------- */
+
+#define LARGE 100 /* its square is more than two blocks of 4,096 elements */
+
+static int64_t elements[MAX_RANKS];
+
+static tri_status keep_a_part(rank *r)
+{
+    tri_module *net = tri_nn_sequential(tri_nn_linear(LARGE, LARGE, NULL), tri_nn_tanh(),
+                                        tri_nn_linear(LARGE, LARGE, NULL));
+    tri_module *model = tri_zero(net, &(tri_zero_options){.group = r->group});
+    tri_optimizer *opt = tri_adam(model, 0.1, NULL);
+    tri_status status = tri_module_status(model);
+
+    if (status == TRI_OK)
+        status = tri_optimizer_status(opt);
+    elements[r->index] = state_elements(opt);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return status;
+}
+
+static void each_rank_keeps_its_part_of_the_states(void **state)
+{
+    const int64_t whole = 2 * 2 * (LARGE * LARGE + LARGE);
+    static rank ranks[4];
+
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        int64_t sum = 0;
+
+        run_ranks(ranks, n, keep_a_part, NULL);
+        for (int r = 0; r < n; r++) {
+            if (ranks[r].status != TRI_OK)
+                fail_msg("rank %d of %d: %s", r, n, ranks[r].line);
+            /* two states, and two buckets whose parts end at blocks */
+            if (llabs(elements[r] - whole / n) > 2 * 2 * 4096)
+                fail_msg("rank %d of %d keeps %lld", r, n, (long long)elements[r]);
+            sum += elements[r];
+        }
+        assert_int_equal(sum, whole);
+    }
+}
+
+/* --- what is refused ------------------------------------------------------ */
+
+static tri_status train_once(tri_module *model, tri_optimizer *opt)
+{
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
+    tri_status status;
+
+    tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
+    status = tri_optimizer_step(opt);
+    if (status == TRI_OK)
+        status = tri_step_end_status();
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return status;
+}
+
+static tri_status make_the_optimizer_first(rank *r)
+{
+    tri_module *net = mlp(1);
+    tri_optimizer *opt = tri_sgd(net, 0.1, NULL);
+    tri_module *model = tri_zero(net, &(tri_zero_options){.group = r->group});
+    tri_status status = train_once(model, opt);
+
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return status;
+}
+
+static tri_status read_a_gradient(rank *r)
+{
+    tri_module *model = tri_zero(mlp(1), &(tri_zero_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4), *weight = tri_module_state(model, 0).tensor;
+    tri_status status;
+
+    tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+    status = tri_item_status(tri_mean(tri_grad(weight), NULL, 0, false), &(double){0});
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return status;
+}
+
+static tri_status unfreeze_later(rank *r)
+{
+    tri_module *net = mlp(1), *model;
+    tri_tensor *weight = tri_module_state(net, 0).tensor;
+    tri_optimizer *opt;
+    tri_status status;
+
+    tri_requires_grad(weight, false);
+    model = tri_zero(net, &(tri_zero_options){.group = r->group});
+    opt = tri_sgd(model, 0.1, NULL);
+    status = train_once(model, opt);
+    if (status == TRI_OK) {
+        tri_requires_grad(weight, true);
+        status = train_once(model, opt);
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return status;
+}
+
+static tri_status lend_an_address(rank *r)
+{
+    tri_module *net = mlp(1), *model;
+    tri_status status;
+
+    if (tri_data(tri_module_state(net, 0).tensor) == NULL)
+        return TRI_ERR_INTERNAL;
+    model = tri_zero(net, &(tri_zero_options){.group = r->group});
+    status = tri_module_status(model);
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    return status;
+}
+
+static tri_status another_stage(rank *r)
+{
+    tri_module *model = tri_zero(mlp(1), &(tri_zero_options){.group = r->group, .stage = 7});
+    tri_status status = tri_module_status(model);
+
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    return status;
+}
+
+static tri_status some_use_ddp(rank *r)
+{
+    tri_module *model = r->index == 1 ? tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group})
+                                      : tri_zero(mlp(1), &(tri_zero_options){.group = r->group});
+    tri_status status = tri_module_status(model);
+
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    return status;
+}
+
+static void what_cannot_be_is_refused_with_the_reason(void **state)
+{
+    static const struct {
+        tri_status (*run)(rank *r);
+        tri_status status;
+        const char *line;
+    } cases[] = {
+        {make_the_optimizer_first, TRI_ERR_STATE, "was made before tri_zero divided"},
+        {read_a_gradient, TRI_ERR_UNSUPPORTED, "are averaged in pieces, one on each rank"},
+        {unfreeze_later, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
+        {lend_an_address, TRI_ERR_STATE, "wrap the network before its memory is looked at"},
+        {another_stage, TRI_ERR_INVALID_ARG, "stage 7"},
+        {some_use_ddp, TRI_ERR_MISMATCH, "divided by tri_zero"},
+    };
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (size_t c = 0; c < TRII_COUNT_OF(cases); c++) {
+        run_ranks(ranks, 2, cases[c].run, NULL);
+        for (int r = 0; r < 2; r++)
+            if (ranks[r].status != cases[c].status || strstr(ranks[r].line, cases[c].line) == NULL)
+                fail_msg("case %zu, rank %d: %s: %s", c, r, tri_status_name(ranks[r].status),
+                         ranks[r].line);
+    }
+}
+
+/* --- a world of one ------------------------------------------------------- */
+
+static tri_status train_alone(rank *r)
+{
+    tri_module *model = tri_zero(mlp(1), &(tri_zero_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_status status = train_once(model, opt);
+
+    if (status == TRI_OK && tri_grad(tri_module_state(model, 0).tensor) == NULL)
+        status = TRI_ERR_INTERNAL;
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return status;
+}
+
+static void one_rank_divides_nothing(void **state)
+{
+    static rank ranks[1];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 1, train_alone, NULL);
+    assert_int_equal(ranks[0].status, TRI_OK);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(each_rank_keeps_its_part_of_the_states),
+    cmocka_unit_test(what_cannot_be_is_refused_with_the_reason),
+    cmocka_unit_test(one_rank_divides_nothing),
+};
+
+TEST_MAIN(tests)
