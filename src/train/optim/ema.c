@@ -13,7 +13,7 @@
 
 typedef struct averaged {
     tri_tensor *param, *home, *average; /* references are held; home: trii_home of it then */
-    int64_t start;                      /* of home in the parameter: its first element */
+    trii_held held; /* where home is a piece: what checkpoints say of the average */
 } averaged;
 
 struct tri_ema {
@@ -50,8 +50,10 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
         tri_tensor_unref(average);
         return TRI_ERR_NO_MEMORY;
     }
-    e->list[e->n] = (averaged){tri_tensor_ref(param), tri_tensor_ref(from), average,
-                               from != param ? param->placed->start : 0};
+    e->list[e->n] = (averaged){
+        .param = tri_tensor_ref(param), .home = tri_tensor_ref(from), .average = average};
+    if (trii_home_holds(param, from, &e->list[e->n].held))
+        average->held = &e->list[e->n].held;
     e->state[e->n++] = (tri_state_entry){.name = name, .tensor = average};
     return TRI_OK;
 }
@@ -119,6 +121,7 @@ void tri_ema_destroy(tri_ema *e)
     for (int i = 0; i < e->n; i++) {
         tri_tensor_unref(e->list[i].param);
         tri_tensor_unref(e->list[i].home);
+        e->list[i].average->held = NULL; /* it may outlive the list */
         tri_tensor_unref(e->list[i].average);
     }
     for (int i = 0; e->state != NULL && i <= e->n; i++)
@@ -259,12 +262,4 @@ tri_state_entry tri_ema_state(const tri_ema *e, int64_t index)
     if (index < 0 || index >= tri_ema_state_count(e))
         return (tri_state_entry){0};
     return e->state[index];
-}
-
-const tri_tensor *trii_ema_state_of(const tri_ema *e, int64_t index, int64_t *start_out)
-{
-    if (index < 0 || index >= e->n)
-        return NULL;
-    *start_out = e->list[index].start;
-    return e->list[index].home != e->list[index].param ? e->list[index].param : NULL;
 }

@@ -2,6 +2,8 @@
  * home.c - optimizers of sharded parameters (train/dist/placement.h): each rank updates its piece,
  * and of that alone it has a gradient and state. Which piece is noted when the optimizer is made.
  */
+#include <string.h>
+
 #include "base/err.h"
 #include "train/dist/unit.h"
 #include "train/optim/optimizer.h"
@@ -36,6 +38,18 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
                      name);
 }
 
+bool trii_home_holds(const tri_tensor *tensor, const tri_tensor *home, trii_held *held_out)
+{
+    if (home == tensor)
+        return false;
+    *held_out =
+        (trii_held){.group = trii_unit_of(tensor)->group,
+                    .ndim = tensor->ndim,
+                    .piece = trii_piece_range(tensor->placed->start, tri_tensor_numel(home))};
+    memcpy(held_out->shape, tensor->shape, sizeof(held_out->shape));
+    return true;
+}
+
 void trii_home_changed(tri_tensor *tensor, const tri_tensor *home)
 {
     if (home != tensor)
@@ -45,16 +59,4 @@ void trii_home_changed(tri_tensor *tensor, const tri_tensor *home)
 tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home, trii_step *step)
 {
     return home != tensor ? trii_unit_gather(trii_unit_of(tensor), step) : TRI_OK;
-}
-
-const tri_tensor *trii_optimizer_state_of(const tri_optimizer *o, int64_t index, int64_t *start_out)
-{
-    int n_states = trii_update_states(o->ops->rule, o->flags);
-    const trii_optim_param *param;
-
-    if (n_states == 0 || index < 0 || index >= (int64_t)o->n_params * n_states)
-        return NULL;
-    param = &o->params[index / n_states];
-    *start_out = param->start;
-    return param->home != param->tensor ? param->tensor : NULL;
 }

@@ -105,7 +105,6 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
     param->home = tri_tensor_ref(trii_home(tensor));
     if (param->home != tensor) {
         o->sharded = true;
-        param->start = tensor->placed->start;
         param->empty = param->home->shape[0] == 0;
     }
     o->n_params++;
@@ -187,6 +186,8 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
 
             status = trii_tensor_create(param->home->dtype, param->home->shape, param->home->ndim,
                                         param->home->device, &param->state[s]);
+            if (status == TRI_OK && trii_home_holds(param->tensor, param->home, &param->held))
+                param->state[s]->held = &param->held;
             if (status == TRI_OK && recipe->state_value != 0.0)
                 status = tri_init_constant(param->state[s], recipe->state_value);
             if (status != TRI_OK)
@@ -269,8 +270,11 @@ void tri_optimizer_destroy(tri_optimizer *o)
     if (o == NULL || o == &trii_optimizer_out_of_memory)
         return;
     for (int i = 0; i < o->n_params; i++) {
-        for (int s = 0; s < TRII_UPDATE_STATES; s++)
+        for (int s = 0; s < TRII_UPDATE_STATES; s++) {
+            if (o->params[i].state[s] != NULL)
+                o->params[i].state[s]->held = NULL; /* it may outlive the optimizer */
             tri_tensor_unref(o->params[i].state[s]);
+        }
         tri_tensor_unref(o->params[i].home);
         tri_tensor_unref(o->params[i].tensor);
         trii_free(o->params[i].name);

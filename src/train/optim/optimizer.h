@@ -13,6 +13,7 @@
 #include "train/dist/placement.h"
 #include "train/graph/ops/update.h"
 #include "train/graph/step/step.h"
+#include "train/tensor/piece.h"
 
 #define TRII_HYPERS (TRI_HYPER_LR_DECAY + 1)
 #define TRII_CLIPS 4 /* clips between two steps, at most */
@@ -27,7 +28,7 @@ typedef struct trii_optim_param {
     tri_tensor *tensor;                    /* a reference is held */
     tri_tensor *home;                      /* trii_home of it then; a reference is held */
     tri_tensor *state[TRII_UPDATE_STATES]; /* home's shape and type; references are held */
-    int64_t start;                         /* of home in the tensor: its first element */
+    trii_held held; /* where home is a piece: what checkpoints say of state */
     int group;
     bool empty;       /* home is a piece of no elements, which has an update in no batch */
     bool adding;      /* in this tri_optimizer_step: its update is in the batch, */
@@ -132,7 +133,9 @@ tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
                                      double factor) TRI_MUST_CHECK;
 
-/* home.c. A parameter's home has new contents, or will when the step runs; after all such calls the
+/* home.c. What state of a parameter's home is a part of; false: of nothing, home is the tensor. */
+bool trii_home_holds(const tri_tensor *tensor, const tri_tensor *home, trii_held *held_out);
+/* A parameter's home has new contents, or will when the step runs; after all such calls the
  * parameters, of which each rank has changed a piece, become whole again. */
 void trii_home_changed(tri_tensor *tensor, const tri_tensor *home);
 tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home,
@@ -144,11 +147,6 @@ tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const cha
 /* The same, and it has no gradient of this rank's own where home is a piece. */
 tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_tensor *home,
                            const char *owner, const char *name) TRI_MUST_CHECK;
-/* Which range of which tensor a listed state is of: elements from *start_out on. NULL: it is whole,
- * or of no tensor. */
-const tri_tensor *trii_optimizer_state_of(const tri_optimizer *optimizer, int64_t index,
-                                          int64_t *start_out);
-const tri_tensor *trii_ema_state_of(const tri_ema *ema, int64_t index, int64_t *start_out);
 
 /* tri_optimizer_step with these gradients. Given ones are of no unit, and the parameters' own stay
  * as they are. */

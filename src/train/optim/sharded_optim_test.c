@@ -57,22 +57,32 @@ static tri_optimizer *make(const kind *of, tri_tensor *const *params)
     return of->make(&(tri_param_group){.params = params, .n_params = PARAMS});
 }
 
+/* Whether checkpoints are told which range of parameter i's state it is; -1: it is whole. */
+static bool is_held(const sharded *s, const tri_tensor *state, int i)
+{
+    const trii_held *held = state->held;
+
+    if (i < 0 || held == NULL)
+        return i < 0 && held == NULL;
+    return held->ndim == s->params[i]->ndim && held->piece.ndim == 1 &&
+           memcmp(held->shape, s->params[i]->shape, (size_t)held->ndim * sizeof(int64_t)) == 0 &&
+           held->piece.offset[0] == s->start[i] && held->piece.size[0] == tri_tensor_numel(state);
+}
+
 static tri_status check_states(sharded *s, tri_optimizer *whole, tri_optimizer *pieces)
 {
-    int64_t n = tri_optimizer_state_count(whole), start, each = (n - 1) / PARAMS;
+    int64_t n = tri_optimizer_state_count(whole), each = (n - 1) / PARAMS;
 
     if (tri_optimizer_state_count(pieces) != n)
         return TRII_FAIL(TRI_ERR_MISMATCH, "another number of states");
     for (int64_t k = 0; k < n; k++) {
         tri_state_entry a = tri_optimizer_state(whole, k), b = tri_optimizer_state(pieces, k);
-        const tri_tensor *of = trii_optimizer_state_of(pieces, k, &start);
         int i = k < n - 1 ? (int)(k / each) : -1;
         bool divided = i >= 0 && s->placed[i].piece != NULL;
 
-        if (strcmp(a.name, b.name) != 0 || of != (divided ? s->params[i] : NULL) ||
-            (divided && start != s->start[i]))
+        if (strcmp(a.name, b.name) != 0 || !is_held(s, b.tensor, divided ? i : -1))
             return TRII_FAIL(TRI_ERR_MISMATCH, "state %s is listed as %s", a.name, b.name);
-        TRY(sharded_same(a.tensor, b.tensor, divided ? start : 0, b.name, i));
+        TRY(sharded_same(a.tensor, b.tensor, divided ? s->start[i] : 0, b.name, i));
     }
     return TRI_OK;
 }
@@ -157,19 +167,17 @@ static tri_module *module_of(tri_tensor *const *params)
 
 static tri_status check_averages(sharded *s, tri_ema *whole, tri_ema *pieces)
 {
-    int64_t n = tri_ema_state_count(whole), start;
+    int64_t n = tri_ema_state_count(whole);
 
     if (n != PARAMS + 1 || tri_ema_state_count(pieces) != n)
         return TRII_FAIL(TRI_ERR_MISMATCH, "another number of averages");
     for (int64_t k = 0; k < n; k++) {
         tri_state_entry a = tri_ema_state(whole, k), b = tri_ema_state(pieces, k);
-        const tri_tensor *of = trii_ema_state_of(pieces, k, &start);
         bool divided = k < PARAMS && s->placed[k].piece != NULL;
 
-        if (strcmp(a.name, b.name) != 0 || of != (divided ? s->params[k] : NULL) ||
-            (divided && start != s->start[k]))
+        if (strcmp(a.name, b.name) != 0 || !is_held(s, b.tensor, divided ? (int)k : -1))
             return TRII_FAIL(TRI_ERR_MISMATCH, "average %s is listed as %s", a.name, b.name);
-        TRY(sharded_same(a.tensor, b.tensor, divided ? start : 0, b.name, (int)k));
+        TRY(sharded_same(a.tensor, b.tensor, divided ? s->start[k] : 0, b.name, (int)k));
     }
     return TRI_OK;
 }

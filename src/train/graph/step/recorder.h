@@ -100,10 +100,10 @@ typedef struct trii_blocks {
 } trii_blocks;
 
 /* hold.c: what a run reads and writes. */
-typedef struct trii_held {
+typedef struct trii_holds {
     uintptr_t *list;
     int32_t n, cap;
-} trii_held;
+} trii_holds;
 
 /* names.c: of values. */
 typedef struct trii_names {
@@ -163,7 +163,7 @@ typedef struct tri_context {
     trii_scopes scopes;
     trii_known_table known;
     trii_blocks blocks;
-    trii_held held;
+    trii_holds held;
     struct tri_context *next_running; /* hold.c */
     trii_names names;
     trii_changes changes;
