@@ -1676,6 +1676,7 @@ int64_t tri_meter_weight(tri_meter *meter);
 tri_status tri_meter_reset(tri_meter *meter);
 typedef struct tri_zero_options {
     tri_group *group;
+    const tri_mesh *mesh;
     int stage;
     size_t bucket_cap_bytes, first_bucket_bytes;
     bool no_buffer_sync;

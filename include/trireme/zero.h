@@ -19,6 +19,7 @@
 #define TRIREME_ZERO_H
 
 #include <trireme/group.h>
+#include <trireme/mesh.h>
 #include <trireme/nn.h>
 #include <trireme/reducer.h>
 
@@ -27,6 +28,11 @@ TRI_BEGIN_DECLS
 /* Zero means the default. */
 typedef struct tri_zero_options {
     tri_group *group; /* as in tri_ddp_options, like all that is called alike there */
+    /* In place of the group. One axis: its ranks. Two: ranks along the second divide the network,
+     * and along the first they have the same part (torch's HSDP): then a step sends less over the
+     * first. The bits are those of tri_ddp where the second axis has a power of two of ranks. Only
+     * used in this call. */
+    const tri_mesh *mesh;
     /* What is divided: 1 = the optimizer's state and updates; 2 = gradients, too (but for those
      * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end); 0 = 1 */
     int stage;

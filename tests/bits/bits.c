@@ -3,12 +3,13 @@
  * compute the same print the same lines, so `./run bits` holds two of them against each other. The
  * numbers are those of one processor and mean nothing elsewhere.
  *
- *     bits [--list] [--brief] [--zero N] [TEXT]
+ *     bits [--list] [--brief] [--zero N [--replicas N]] [TEXT]
  *
  *   --list   print the names alone
  *   --brief  three of the eleven ways to place the ranks of each case
  *   --zero N train by stage N of tri_zero in place of tri_ddp. Gradients are in pieces then, and
  *            nobody looks at them; weights, buffers and losses are to be those of tri_ddp
+ *   --replicas N  over a mesh of two axes, of which the first has N ranks
  *   TEXT     only what has it in its name
  *
  * Prints `NAME: RANKS ENGINE: weights HASH buffers HASH optimizer HASH gradients HASH losses HASH`,
@@ -50,7 +51,7 @@ typedef struct entry {
     bool done;
 } entry;
 
-static int zero; /* stage; 0: tri_ddp */
+static int zero, replicas; /* stage; 0: tri_ddp */
 
 static size_t list_entries(entry *list, bool brief, const char *text)
 {
@@ -78,7 +79,11 @@ static int make_line(const entry *e, char *line)
     alarm(DEADLINE_S);
     if (e->by->hosts != NULL)
         setenv("TRI_HOSTS", e->by->hosts, 1);
-    run = (bits_run){.of = e->of, .ranks = e->by->ranks, .engine = e->by->engine, .zero = zero};
+    run = (bits_run){.of = e->of,
+                     .ranks = e->by->ranks,
+                     .engine = e->by->engine,
+                     .zero = zero,
+                     .replicas = replicas};
     return bits_line(&run, line, LINE) ? 0 : 1;
 }
 
@@ -145,6 +150,8 @@ int main(int argc, char **argv)
             brief = true;
         else if (strcmp(argv[i], "--zero") == 0 && i + 1 < argc)
             zero = (int)strtol(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--replicas") == 0 && i + 1 < argc)
+            replicas = (int)strtol(argv[++i], NULL, 10);
         else
             text = argv[i];
     }

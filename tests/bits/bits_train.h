@@ -17,7 +17,7 @@ typedef struct bits {
 typedef struct bits_run {
     const bits_case *of;
     kind k;
-    int ranks, zero;
+    int ranks, zero, replicas;
     const char *engine; /* NULL = "auto" */
     bits had[MAX_RANKS];
 } bits_run;
@@ -154,6 +154,7 @@ static const char *bits_rank_main(rank_env *env)
     r->j = (job){.k = &run->k, .c = run->of->c};
     r->j.c.ranks = run->ranks;
     r->j.c.zero = run->zero;
+    r->j.c.replicas = run->replicas;
     snprintf(r->j.name, sizeof(r->j.name), "%s", run->of->name);
     r->to = &run->had[env->rank];
     *r->to = (bits){1, 1, 1, 1, 1};

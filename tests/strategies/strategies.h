@@ -299,18 +299,39 @@ static inline tri_status sum_hook(void *state, tri_bucket *bucket, int stage, tr
                                       bucket->dtype, TRI_REDOP_SUM, work_out);
 }
 
+static inline tri_module *divided(const composition *c, tri_group *group, tri_module *net)
+{
+    tri_zero_options opt = {.group = group,
+                            .stage = c->zero,
+                            .first_bucket_bytes = c->small_buckets ? 256 : 0,
+                            .bucket_cap_bytes = c->small_buckets ? 600 : 0,
+                            .no_buffer_sync = c->own_buffers,
+                            .hook = c->hook,
+                            .hook_state = c->hook_state};
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+
+    if (c->replicas > 0) {
+        const int64_t sizes[2] = {c->replicas, tri_group_size(group) / c->replicas};
+        tri_status st =
+            tri_mesh_create(group, sizes, 2, (const char *[]){"copies", "parts"}, &mesh);
+
+        if (st != TRI_OK)
+            fprintf(stderr, "mesh: %s\n", tri_last_error());
+        opt.group = NULL;
+        opt.mesh = mesh;
+    }
+    model = tri_zero(net, &opt);
+    tri_mesh_destroy(mesh);
+    return model;
+}
+
 static inline tri_module *averaged(const composition *c, tri_group *group, tri_module *net)
 {
     if (c->ranks == 0)
         return net;
     if (c->zero > 0)
-        return tri_zero(net, &(tri_zero_options){.group = group,
-                                                 .stage = c->zero,
-                                                 .first_bucket_bytes = c->small_buckets ? 256 : 0,
-                                                 .bucket_cap_bytes = c->small_buckets ? 600 : 0,
-                                                 .no_buffer_sync = c->own_buffers,
-                                                 .hook = c->hook,
-                                                 .hook_state = c->hook_state});
+        return divided(c, group, net);
     return tri_ddp(net, &(tri_ddp_options){.group = group,
                                            .first_bucket_bytes = c->small_buckets ? 256 : 0,
                                            .bucket_cap_bytes = c->small_buckets ? 600 : 0,

@@ -134,7 +134,8 @@ typedef struct composition {
     placement place;
     gathering gather;
     updating update;
-    int zero; /* stage of tri_zero; 0: tri_ddp */
+    int zero;     /* stage of tri_zero; 0: tri_ddp */
+    int replicas; /* of its parts, over a mesh of two axes; 0: over the group */
     bool recompute, uneven, small_buckets;
     bool join;            /* the data of some ranks are used up before those of others */
     bool own_buffers;     /* no_buffer_sync */

@@ -37,12 +37,24 @@ tri_status trii_bucket_send(trii_averager *a, trii_bucket *b, double weight, boo
         return call_hook(a, b, 0);
     b->sent = bucket->count * size;
     tri_site_set(a->site.file, a->site.line);
+    b->is_within = a->across != NULL;
     if (b->counts != NULL)
-        return (tri_reduce_scatter_v)(a->group, bucket->data,
+        return (tri_reduce_scatter_v)(b->is_within ? a->within : a->group, bucket->data,
                                       (char *)bucket->data + b->first * size, b->counts,
-                                      bucket->dtype, TRI_REDOP_SUM, blocks ? NULL : &b->work);
+                                      bucket->dtype, TRI_REDOP_SUM,
+                                      blocks && !b->is_within ? NULL : &b->work);
     return (tri_all_reduce)(a->group, bucket->data, bucket->data, bucket->count, bucket->dtype,
                             TRI_REDOP_SUM, blocks ? NULL : &b->work);
+}
+
+/* The second axis of a mesh: the sums of this rank's part. */
+static tri_status sum_across(const trii_averager *a, trii_bucket *b)
+{
+    void *own = (char *)b->bucket.data + b->first * tri_dtype_size(b->bucket.dtype);
+
+    b->is_within = false;
+    tri_site_set(a->site.file, a->site.line);
+    return (tri_all_reduce)(a->across, own, own, b->own, b->bucket.dtype, TRI_REDOP_SUM, &b->work);
 }
 
 /* The work of one bucket, which has some. */
@@ -56,6 +68,10 @@ static tri_status step_on(trii_averager *a, trii_bucket *b, int stage, int64_t f
         status = TRII_FAIL(status, "%s", tri_work_error(b->work));
     tri_work_destroy(b->work);
     b->work = NULL;
+    if (status == TRI_OK && b->is_within) {
+        status = sum_across(a, b);
+        return status == TRI_OK && b->work != NULL ? step_on(a, b, stage, for_ns) : status;
+    }
     return status == TRI_OK && a->hook != NULL ? call_hook(a, b, stage) : status;
 }
 
@@ -63,7 +79,7 @@ tri_status trii_bucket_advance(trii_averager *a, trii_bucket *b, int64_t for_ns)
 {
     tri_status status = TRI_OK;
 
-    if (a->hook == NULL)
+    if (a->hook == NULL && a->across == NULL)
         return b->work != NULL ? step_on(a, b, 1, for_ns) : TRI_OK;
     if (a->each_ends) { /* what came first is dealt with while the others are under way */
         for (int i = 0; i <= b->bucket.index && status == TRI_OK; i++)

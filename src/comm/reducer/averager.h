@@ -24,14 +24,18 @@ typedef struct trii_bucket {
     /* [size], the front's: each rank gets the averages of its part alone (without a hook, which
      * gives all). NULL: all ranks get all. */
     const size_t *counts;
-    size_t first;   /* then: where this rank's part begins, in elements */
+    size_t first, own; /* then: where this rank's part begins, in elements, and how many it has */
+    bool is_within; /* the sum along averager->within is under way: that along `across` follows */
     tri_work *work; /* under way */
     trii_hook_memory memory;
     size_t sent; /* bytes that the calls of this pass got, so far */
 } trii_bucket;
 
 typedef struct trii_averager {
-    tri_group *group;     /* borrowed */
+    tri_group *group; /* borrowed */
+    /* Buckets in parts, over a mesh of two axes: first the sums of parts along one, then those of
+     * the part along the other. Borrowed; NULL: `group` alone. */
+    tri_group *within, *across;
     tri_bucket_hook hook; /* NULL = a sum */
     void *hook_state;
     /* A bucket's averages lie there as soon as its own first collective is over: there is no hook,

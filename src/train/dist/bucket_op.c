@@ -111,7 +111,7 @@ static TRII_NOINLINE tri_status gave_up(trii_unit_coll *t, tri_status status)
 
     status = trii_unit_called(status);
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    tri_group_abort(t->unit->group, line);
+    trii_unit_abort(t->unit, line);
     trii_averager_drain(&t->unit->averager);
     trii_err_set("%s", line);
     return status;

@@ -41,7 +41,7 @@ tri_status trii_unit_storage_create(trii_unit *unit, size_t bytes, trii_storage 
     static const trii_storage_ops arena = {
         .name = "group", .alloc = arena_alloc, .free = arena_free};
 
-    return trii_storage_create(&arena, unit->group, bytes, storage_out);
+    return trii_storage_create(&arena, trii_unit_parts(unit), bytes, storage_out);
 }
 
 /* --- making --------------------------------------------------------------- */

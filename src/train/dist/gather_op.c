@@ -40,7 +40,7 @@ static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffer
     }
     t->state = TRII_UNIT_COLL_STARTED;
     trii_unit_coll_blame(t);
-    status = (tri_all_gather_v)(t->unit->group, memory + own, memory, t->bucket->counts,
+    status = (tri_all_gather_v)(trii_unit_parts(t->unit), memory + own, memory, t->bucket->counts,
                                 wire->dtype, &t->work);
     return trii_unit_called(status);
 }

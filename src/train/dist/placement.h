@@ -15,6 +15,7 @@
 #define TRII_PLACEMENT_H
 
 #include "train/tensor/persistent.h"
+#include "train/tensor/piece.h"
 
 struct trii_unit;
 

@@ -48,7 +48,8 @@ static size_t border_near(const tri_bucket *bucket, size_t wanted)
 static tri_status cut(const trii_unit *unit, trii_unit_bucket *bucket)
 {
     const tri_bucket *wire = &bucket->wire->bucket;
-    size_t begin = 0, size = (size_t)unit->size;
+    size_t begin = 0, size = (size_t)tri_group_size(trii_unit_parts(unit));
+    size_t rank = (size_t)tri_group_rank(trii_unit_parts(unit));
 
     bucket->counts = trii_alloc(size, sizeof(*bucket->counts), "parts of a bucket");
     if (bucket->counts == NULL)
@@ -59,8 +60,10 @@ static tri_status cut(const trii_unit *unit, trii_unit_bucket *bucket)
         size_t end = border_near(wire, wanted);
 
         bucket->counts[r] = end - begin;
-        if ((int)r == unit->rank)
+        if (r == rank)
             bucket->wire->first = begin;
+        if (r == rank)
+            bucket->wire->own = end - begin;
         begin = end;
     }
     bucket->wire->counts = bucket->counts;
@@ -106,7 +109,8 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
     trii_placed *placed = &unit->placed[param->place];
     size_t size = tri_dtype_size(param->tensor->dtype), offset = param->offset / size;
     size_t end = offset + (size_t)tri_tensor_numel(param->tensor);
-    size_t own = wire->first, own_end = own + wire->counts[unit->rank];
+    int part = tri_group_rank(trii_unit_parts(unit));
+    size_t own = wire->first, own_end = own + wire->counts[part];
     size_t first = own > offset ? own : offset, last = own_end < end ? own_end : end;
     int64_t count = last > first ? (int64_t)(last - first) : 0;
     tri_status status;

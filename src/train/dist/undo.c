@@ -28,7 +28,7 @@ static void step_failed(trii_witness *witness, const trii_step *step, const char
         trii_unit_forget_promises(unit); /* a backward begins without any */
     }
     if (s->n_open > 0)
-        tri_group_abort(unit->group, why);
+        trii_unit_abort(unit, why);
 }
 
 static void step_ended(trii_witness *witness)

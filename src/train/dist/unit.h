@@ -176,6 +176,10 @@ typedef struct trii_unit_step {
 struct trii_unit {
     tri_group *group; /* a reference; NULL = one rank, which only counts its samples */
     int rank, size;
+    /* A unit over a mesh of two axes (HSDP): its ranks share out the parts along `within`, and
+     * ranks along `across` have the same part. References; NULL: along one axis, which is `group`.
+     */
+    tri_group *within, *across;
     /* Unique in the process, and growing: part of plans' identity, and the order of units. */
     uint64_t id;
     size_t first_bucket_bytes, bucket_cap_bytes;
@@ -258,6 +262,21 @@ bool trii_unit_have_grads(const trii_unit *unit);
 tri_status trii_unit_set_up(trii_unit *unit) TRI_MUST_CHECK;
 /* Frees what it has; what a pending step still points to fails there. */
 void trii_unit_free(trii_unit *unit);
+
+/* The ranks over which the parts are shared out. */
+static inline tri_group *trii_unit_parts(const trii_unit *unit)
+{
+    return unit->within != NULL ? unit->within : unit->group;
+}
+/* Peers that wait in one of its groups get the reason. */
+static inline void trii_unit_abort(const trii_unit *unit, const char *why)
+{
+    tri_group_abort(unit->group, why);
+    if (unit->within == NULL)
+        return;
+    tri_group_abort(unit->within, why);
+    tri_group_abort(unit->across, why);
+}
 
 static inline trii_unit *trii_unit_of(const tri_tensor *tensor)
 {

@@ -132,7 +132,7 @@ void trii_unit_coll_abort(trii_host_op *op, const char *why)
     trii_unit_coll *t = (trii_unit_coll *)op;
 
     if (t->state != TRII_UNIT_COLL_FREE)
-        tri_group_abort(t->unit->group, why);
+        trii_unit_abort(t->unit, why);
 }
 
 /* Where ranks do not do the same, and so do not meet. */

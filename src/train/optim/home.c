@@ -40,10 +40,13 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
 
 bool trii_home_holds(const tri_tensor *tensor, const tri_tensor *home, trii_held *held_out)
 {
+    const trii_unit *unit = trii_unit_of(tensor);
+
     if (home == tensor)
         return false;
     *held_out =
-        (trii_held){.group = trii_unit_of(tensor)->group,
+        (trii_held){.group = unit->group,
+                    .is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0,
                     .ndim = tensor->ndim,
                     .piece = trii_piece_range(tensor->placed->start, tri_tensor_numel(home))};
     memcpy(held_out->shape, tensor->shape, sizeof(held_out->shape));

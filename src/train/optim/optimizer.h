@@ -13,7 +13,6 @@
 #include "train/dist/placement.h"
 #include "train/graph/ops/update.h"
 #include "train/graph/step/step.h"
-#include "train/tensor/piece.h"
 
 #define TRII_HYPERS (TRI_HYPER_LR_DECAY + 1)
 #define TRII_CLIPS 4 /* clips between two steps, at most */

@@ -57,6 +57,8 @@ static tri_status join_group(trii_ddp *ddp)
     ddp->unit.averager = (trii_averager){.group = ddp->unit.group,
                                          .hook = ddp->options.hook,
                                          .hook_state = ddp->options.hook_state,
+                                         .within = ddp->unit.within,
+                                         .across = ddp->unit.across,
                                          .pass = -1};
     return TRI_OK;
 }
@@ -252,6 +254,8 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     }
     ddp->call = recipe->call;
     ddp->unit.stage = recipe->stage;
+    ddp->unit.within = recipe->within != NULL ? tri_group_ref(recipe->within) : NULL;
+    ddp->unit.across = recipe->across != NULL ? tri_group_ref(recipe->across) : NULL;
     ddp->options = status == TRI_OK ? *opt : (tri_ddp_options){0};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;

@@ -14,6 +14,13 @@ static tri_status check_options(const tri_zero_options *opt)
 
     if (status != TRI_OK || opt == NULL)
         return status;
+    if (opt->mesh != NULL && opt->group != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them");
+    if (opt->mesh != NULL && tri_mesh_axis_count(opt->mesh) > 2)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a mesh of %d axes: one that divides, or one of replicas and one that "
+                         "divides (tri_mesh_submesh picks them)",
+                         tri_mesh_axis_count(opt->mesh));
     if (opt->stage < 0 || opt->stage > 2)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "stage %d: 1 or 2 (0 = 1)", opt->stage);
     if (opt->stage > 1 && opt->hook != NULL && opt->hook != tri_bucket_hook_f16 &&
@@ -25,9 +32,30 @@ static tri_status check_options(const tri_zero_options *opt)
     return TRI_OK;
 }
 
+/* The groups of a mesh. *flat_out: one axis of all ranks in place of two; the caller destroys it.
+ */
+static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, tri_mesh **flat_out)
+{
+    const char *names[2] = {tri_mesh_axis_name(mesh, 0), tri_mesh_axis_name(mesh, 1)};
+    tri_status status;
+
+    recipe->options.group = tri_mesh_group(mesh, names[tri_mesh_axis_count(mesh) - 1]);
+    if (tri_mesh_axis_count(mesh) == 1 || tri_mesh_size(mesh, names[0]) == 1)
+        return TRI_OK;
+    status = tri_mesh_flatten(mesh, names, 2, "all", flat_out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "tri_zero");
+    recipe->within = recipe->options.group;
+    recipe->across = tri_mesh_group(mesh, names[0]);
+    recipe->options.group = tri_mesh_group(*flat_out, NULL);
+    return TRI_OK;
+}
+
 tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
 {
     const tri_status known = check_options(opt);
+    tri_module *model;
+    tri_mesh *flat = NULL;
     trii_ddp_recipe recipe = {.call = "tri_zero", .stage = 1, .known = known};
 
     if (known == TRI_OK && opt != NULL)
@@ -41,5 +69,9 @@ tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
         recipe.options.group = opt->group;
     if (known == TRI_OK && opt != NULL && opt->stage > 0)
         recipe.stage = opt->stage;
-    return trii_ddp_make(own_net, &recipe);
+    if (known == TRI_OK && opt != NULL && opt->mesh != NULL)
+        recipe.known = take_mesh(opt->mesh, &recipe, &flat);
+    model = trii_ddp_make(own_net, &recipe);
+    tri_mesh_destroy(flat);
+    return model;
 }

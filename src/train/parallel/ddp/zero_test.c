@@ -146,6 +146,40 @@ static tri_status another_stage(rank *r)
     return status;
 }
 
+static tri_status three_axes(rank *r)
+{
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+    tri_status status =
+        tri_mesh_create(r->group, TRI_SHAPE(1, 1, 2), (const char *[]){"a", "b", "c"}, &mesh);
+
+    if (status != TRI_OK)
+        return status;
+    model = tri_zero(mlp(1), &(tri_zero_options){.mesh = mesh});
+    status = tri_module_status(model);
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    return status;
+}
+
+static tri_status a_mesh_and_a_group(rank *r)
+{
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+    tri_status status =
+        tri_mesh_create(r->group, (const int64_t[]){2}, 1, (const char *[]){"data"}, &mesh);
+
+    if (status != TRI_OK)
+        return status;
+    model = tri_zero(mlp(1), &(tri_zero_options){.mesh = mesh, .group = r->group});
+    status = tri_module_status(model);
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    return status;
+}
+
 static tri_status some_use_ddp(rank *r)
 {
     tri_module *model = r->index == 1 ? tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group})
@@ -168,6 +202,8 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
         {read_a_gradient, TRI_ERR_UNSUPPORTED, "are averaged in pieces, one on each rank"},
         {unfreeze_later, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
         {lend_an_address, TRI_ERR_STATE, "wrap the network before its memory is looked at"},
+        {three_axes, TRI_ERR_INVALID_ARG, "a mesh of 3 axes"},
+        {a_mesh_and_a_group, TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them"},
         {another_stage, TRI_ERR_INVALID_ARG, "stage 7"},
         {some_use_ddp, TRI_ERR_MISMATCH, "divided by tri_zero"},
     };
