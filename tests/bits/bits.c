@@ -3,14 +3,15 @@
  * compute the same print the same lines, so `./run bits` holds two of them against each other. The
  * numbers are those of one processor and mean nothing elsewhere.
  *
- *     bits [--list] [--brief] [--zero N [--replicas N]] [TEXT]
+ *     bits [--list] [--brief] [--ranks N] [--zero N [--replicas N]] [TEXT [TEXT]]
  *
  *   --list   print the names alone
  *   --brief  three of the eleven ways to place the ranks of each case
+ *   --ranks N  on so many ranks alone, in shared memory
  *   --zero N train by stage N of tri_zero in place of tri_ddp. Gradients are in pieces then, and
  *            nobody looks at them; weights, buffers and losses are to be those of tri_ddp
  *   --replicas N  over a mesh of two axes, of which the first has N ranks
- *   TEXT     only what has it in its name
+ *   TEXT     only what has it in its name; of two, both
  *
  * Prints `NAME: RANKS ENGINE: weights HASH buffers HASH optimizer HASH gradients HASH losses HASH`,
  * each over all ranks, in an order of its own. Every line comes from a process of its own, so that
@@ -51,20 +52,22 @@ typedef struct entry {
     bool done;
 } entry;
 
+static way only;           /* of --ranks; none: all */
 static int zero, replicas; /* stage; 0: tri_ddp */
 
-static size_t list_entries(entry *list, bool brief, const char *text)
+static size_t list_entries(entry *list, bool brief, const char *const *texts)
 {
     size_t n = 0;
 
     for (size_t c = 0; c < TRII_COUNT_OF(cases); c++) {
-        for (size_t w = 0; w < TRII_COUNT_OF(ways); w++) {
+        for (size_t w = 0; w < (only.ranks > 0 ? 1 : TRII_COUNT_OF(ways)); w++) {
             entry *e = &list[n];
 
-            *e = (entry){.of = &cases[c], .by = &ways[w]};
-            snprintf(e->name, sizeof(e->name), "%s: %d %s", cases[c].name, ways[w].ranks,
-                     ways[w].engine != NULL ? ways[w].engine : "rank");
-            if ((!brief || ways[w].brief) && strstr(e->name, text) != NULL)
+            *e = (entry){.of = &cases[c], .by = only.ranks > 0 ? &only : &ways[w]};
+            snprintf(e->name, sizeof(e->name), "%s: %d %s", cases[c].name, e->by->ranks,
+                     e->by->engine != NULL ? e->by->engine : "rank");
+            if ((!brief || e->by->brief) && strstr(e->name, texts[0]) != NULL &&
+                strstr(e->name, texts[1]) != NULL)
                 n++;
         }
     }
@@ -140,7 +143,7 @@ int main(int argc, char **argv)
 {
     static entry list[TRII_COUNT_OF(cases) * TRII_COUNT_OF(ways) + 1];
     bool names = false, brief = false;
-    const char *text = "";
+    const char *texts[2] = {"", ""};
     size_t n;
 
     for (int i = 1; i < argc; i++) {
@@ -148,18 +151,20 @@ int main(int argc, char **argv)
             names = true;
         else if (strcmp(argv[i], "--brief") == 0)
             brief = true;
+        else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)
+            only = (way){(int)strtol(argv[++i], NULL, 10), "shm", NULL, true};
         else if (strcmp(argv[i], "--zero") == 0 && i + 1 < argc)
             zero = (int)strtol(argv[++i], NULL, 10);
         else if (strcmp(argv[i], "--replicas") == 0 && i + 1 < argc)
             replicas = (int)strtol(argv[++i], NULL, 10);
         else
-            text = argv[i];
+            texts[texts[0][0] != '\0'] = argv[i];
     }
     /* The order of a product's sum depends on the number of threads. */
     setenv("TRI_NUM_THREADS", "1", 0);
-    n = list_entries(list, brief, text);
+    n = list_entries(list, brief, texts);
     if (n == 0) {
-        fprintf(stderr, "bits: nothing has \"%s\" in its name\n", text);
+        fprintf(stderr, "bits: nothing has \"%s\" and \"%s\" in its name\n", texts[0], texts[1]);
         return 2;
     }
     for (size_t i = 0; names && i < n; i++)

@@ -99,8 +99,9 @@ tri_status trii_fit_strategy(const char *name, const char *call, trii_strategy *
     if (begins(name, "fsdp") || begins(name, "deepspeed") || begins(name, "zero"))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "%s: strategy \"%.64s\": parameters and optimizer states are not divided "
-                         "among ranks yet, each holds all of them: use \"ddp\", and "
-                         "tri_module_set_recompute where memory is short",
+                         "among ranks by tri_fit yet: tri_zero divides gradients and states in a "
+                         "loop of your own; here use \"ddp\", and tri_module_set_recompute where "
+                         "memory is short",
                          call, name);
     return refuse(call, "strategy", name, strategies, n, N_STRATEGIES_LISTED);
 }
