@@ -44,7 +44,7 @@ typedef struct trii_storage {
     size_t bytes;
     struct tri_tensor *sharers; /* sharing.c's */
     atomic_bool sharers_busy;
-    struct trii_storage *next;  /* of a list of those that will be released */
+    struct trii_storage *next; /* of a list of those that will be released */
 } trii_storage;
 
 /* Zeros in the memory of the device. One reference. */
