@@ -10,6 +10,7 @@
 
 #include <trireme/group.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "train/dist/unit_collective.h"
 #include "train/graph/ops/table.h"
@@ -19,7 +20,27 @@
 /* Where the bucket's parameters, or their gradients, lie. */
 static char *memory_of(const trii_unit_coll *t)
 {
-    return (t->gathers_grads ? t->bucket->storage : t->bucket->values)->data;
+    return t->aside != NULL ? t->aside
+                            : (t->gathers_grads ? t->bucket->storage : t->bucket->values)->data;
+}
+
+/* A parameter that is not bound in place has contents that somebody in the plan reads later (the
+ * plan may let the gather start before a reader of what was there before): then nothing is written
+ * there, and the plan copies the results in the end. */
+static tri_status step_aside(trii_unit_coll *t, const trii_host_buffers *buffers)
+{
+    const tri_bucket *wire = &t->bucket->wire->bucket;
+    bool in_place = true;
+
+    for (int i = 0; i < t->n && !t->gathers_grads; i++)
+        in_place =
+            in_place && (t->unit->params[t->item[i]].bytes == 0 ||
+                         buffers->out[i] == memory_of(t) + t->unit->params[t->item[i]].offset);
+    if (TRII_LIKELY(in_place))
+        return TRI_OK;
+    t->aside = trii_alloc_aligned(64, wire->count * tri_dtype_size(wire->dtype),
+                                  "parameters on their way");
+    return t->aside != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
 static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffers)
@@ -27,9 +48,11 @@ static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffer
     trii_unit_coll *t = (trii_unit_coll *)op;
     const tri_bucket *wire = &t->bucket->wire->bucket;
     size_t own = t->bucket->wire->first * tri_dtype_size(wire->dtype);
+    tri_status status = step_aside(t, buffers);
     char *memory = memory_of(t);
-    tri_status status;
 
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < t->n; i++) {
         const trii_unit_param *param = &t->unit->params[t->item[i]];
         size_t bytes = trii_tensor_bytes(param->home);
@@ -59,6 +82,7 @@ static tri_status gather_go_on(trii_unit_coll *t, int64_t for_ns)
         if (t->out[i] != memory_of(t) + param->offset)
             memcpy(t->out[i], memory_of(t) + param->offset, param->bytes);
     }
+    trii_unit_coll_drop_aside(t);
     t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }

@@ -102,6 +102,7 @@ typedef struct trii_unit_coll {
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
     bool gathers_grads; /* gather: of gradients, else of parameters */
+    char *aside;        /* gather, while it runs: where it happens, if not in the bucket; owned */
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
     int n;     /* operands */
     int item[TRII_UNIT_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; block: buffer */

@@ -26,12 +26,24 @@ void trii_unit_coll_release(trii_host_op *op)
     trii_free(t);
 }
 
+void trii_unit_coll_drop_aside(trii_unit_coll *t)
+{
+    trii_free(t->aside);
+    t->aside = NULL;
+}
+
 static void drop_work(trii_unit_coll *t)
 {
+    if (t->aside != NULL && t->work != NULL) { /* its step has failed, and the group with it */
+        tri_status dropped = tri_work_wait(t->work, 0);
+
+        (void)dropped;
+    }
     tri_work_destroy(t->work);
     tri_work_destroy(t->map_work);
     t->work = NULL;
     t->map_work = NULL;
+    trii_unit_coll_drop_aside(t);
 }
 
 tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step *step,

@@ -31,6 +31,8 @@ tri_status trii_unit_passed(const trii_unit *unit, tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step *step,
                                trii_unit_coll **coll_out) TRI_MUST_CHECK;
+/* gather_op.c's memory, which nothing uses any more. */
+void trii_unit_coll_drop_aside(trii_unit_coll *t);
 /* What a pending step still points to fails when it is started, here and on the peers, and is freed
  * when the step ends. */
 void trii_unit_colls_free(trii_unit_coll *list);

@@ -1,5 +1,6 @@
 /* zero_test.c - tri_zero: what a rank keeps, and what is refused. That weights have the bits of
  * tri_ddp is tests/bits/zero_bits_test.sh's. */
+#include "base/err.h"
 #include "testing/ddp_ranks.h"
 
 static int64_t state_elements(tri_optimizer *opt)
@@ -220,6 +221,65 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
     }
 }
 
+/* --- what others still read ----------------------------------------------- */
+
+/* All elements of parameter i are first + i. */
+static tri_status expect_values(tri_module *model, double first)
+{
+    for (int64_t i = 0; i < tri_module_state_count(model); i++) {
+        tri_tensor *mean = tri_mean(tri_module_state(model, i).tensor, NULL, 0, false);
+        double value;
+
+        TRY(tri_item_status(mean, &value));
+        if (value != first + (double)i)
+            return TRII_FAIL(TRI_ERR_INTERNAL, "%s is %g, not %g", tri_module_state(model, i).name,
+                             value, first + (double)i);
+    }
+    return TRI_OK;
+}
+
+static tri_status set_values(tri_module *model, double first)
+{
+    for (int64_t i = 0; i < tri_module_state_count(model); i++)
+        TRY(tri_init_constant(tri_module_state(model, i).tensor, first + (double)i));
+    return TRI_OK;
+}
+
+/* A swap reads what the gather writes: the plan may start it before the last reads. */
+static tri_status swap_averages(rank *r)
+{
+    tri_module *model =
+        tri_zero(mlp(1), &(tri_zero_options){.group = r->group,
+                                             .bucket_cap_bytes = *(const size_t *)r->arg});
+    tri_ema *ema;
+
+    TRY(tri_module_status(model));
+    TRY(tri_ema_create(model, 0.5, &ema));
+    TRY(set_values(model, 10));
+    TRY(tri_ema_update(ema));
+    TRY(set_values(model, 20));
+    for (int s = 0; s < 4; s++) {
+        TRY(tri_ema_swap(ema));
+        TRY(expect_values(model, s % 2 == 0 ? 10 : 20));
+    }
+    tri_ema_destroy(ema);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void averages_are_swapped_to_and_fro(void **state)
+{
+    static const size_t caps[] = {1, 1 << 20};
+    static rank ranks[3];
+
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        for (size_t c = 0; c < TRII_COUNT_OF(caps); c++) {
+            run_ranks(ranks, n, swap_averages, &caps[c]);
+            check_ranks(ranks, n);
+        }
+}
+
 /* --- a world of one ------------------------------------------------------- */
 
 static tri_status train_alone(rank *r)
@@ -248,6 +308,7 @@ static void one_rank_divides_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_rank_keeps_its_part_of_the_states),
     cmocka_unit_test(what_cannot_be_is_refused_with_the_reason),
+    cmocka_unit_test(averages_are_swapped_to_and_fro),
     cmocka_unit_test(one_rank_divides_nothing),
 };
 
