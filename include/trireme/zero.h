@@ -52,9 +52,9 @@ typedef struct tri_zero_options {
  *   own_net  owned from now on, also on failure
  *
  * What differs from tri_ddp: tri_grad of a parameter shows only what adds up between
- * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, since averages are in pieces; a second backward
- * before the update is refused (UNSUPPORTED) unless the first was between these; no parameter may
- * be unfrozen later (UNSUPPORTED).
+ * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, since averages are in pieces; where such gradients
+ * are added to averages of an earlier backward before the update, sums are rounded in another
+ * order; no parameter may be unfrozen later (UNSUPPORTED).
  *
  * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
  * optimizer.

@@ -262,10 +262,10 @@ static tri_status consume(const trii_unit *unit, trii_step *step)
 static tri_status synchronise(trii_unit *unit, trii_step *step, trii_vid *grad_of,
                               const trii_samples *under)
 {
-    tri_status status = unit->stage > 0 ? trii_unit_add_pieces(unit, step, grad_of) : TRI_OK;
+    tri_status status = add_left_over(unit, step, grad_of);
 
-    if (status == TRI_OK)
-        status = add_left_over(unit, step, grad_of);
+    if (status == TRI_OK && unit->stage > 0)
+        status = trii_unit_add_pieces(unit, step, grad_of);
     if (status == TRI_OK && !trii_unit_is_seeded(unit, step))
         status = weigh_all(unit, step, under, grad_of);
     if (status != TRI_OK)

@@ -280,6 +280,62 @@ static void averages_are_swapped_to_and_fro(void **state)
         }
 }
 
+/* --- what adds up --------------------------------------------------------- */
+
+static tri_tensor *loss_of(tri_module *layer, int width, int first)
+{
+    tri_tensor *x = rows_of(x_data, width, first, 2);
+    tri_tensor *loss = tri_mean(tri_square(tri_forward(layer, x)), NULL, 0, false);
+
+    tri_tensor_unref(x);
+    return loss;
+}
+
+/* An average, a gradient of this rank's own, and a loss that does not reach that parameter. */
+static tri_status add_to_averages(rank *r)
+{
+    const int stage = *(const int *)r->arg;
+    tri_module *net = mlp(1), *first = tri_module_child(net, 0), *last = tri_module_child(net, 4);
+    tri_module *model = stage == 0
+                            ? tri_ddp(net, &(tri_ddp_options){.group = r->group})
+                            : tri_zero(net, &(tri_zero_options){.group = r->group, .stage = stage});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+
+    TRY(tri_module_status(model));
+    for (int s = 0; s < 2; s++) {
+        tri_backward(loss_of(model, IN, r->index));
+        tri_ddp_no_sync_begin(model);
+        tri_backward(loss_of(first, IN, 2 + r->index));
+        tri_ddp_no_sync_end(model);
+        tri_backward(loss_of(last, 8, r->index));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(take_weights(r, model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void gradients_of_a_rank_join_averages_of_before(void **state)
+{
+    static rank ddp[3], zero[3];
+
+    (void)state;
+    make_data();
+    run_ranks(ddp, 3, add_to_averages, &(const int){0});
+    check_ranks(ddp, 3);
+    for (int stage = 1; stage <= 2; stage++) {
+        run_ranks(zero, 3, add_to_averages, &stage);
+        check_ranks(zero, 3);
+        assert_int_equal(zero[0].n_weights, ddp[0].n_weights);
+        for (int i = 0; i < ddp[0].n_weights; i++)
+            if (!(fabs(zero[0].weights[i] - ddp[0].weights[i]) < 1e-14))
+                fail_msg("stage %d: weight %d is %.17g, not %.17g", stage, i, zero[0].weights[i],
+                         ddp[0].weights[i]);
+    }
+}
+
 /* --- a world of one ------------------------------------------------------- */
 
 static tri_status train_alone(rank *r)
@@ -309,6 +365,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_rank_keeps_its_part_of_the_states),
     cmocka_unit_test(what_cannot_be_is_refused_with_the_reason),
     cmocka_unit_test(averages_are_swapped_to_and_fro),
+    cmocka_unit_test(gradients_of_a_rank_join_averages_of_before),
     cmocka_unit_test(one_rank_divides_nothing),
 };
 
