@@ -399,12 +399,13 @@ static void an_inline_handler_does_not_wait_for_a_full_window(void **state)
         workers w;
 
         atomic_store(&release_all, 0);
-        workers_begin(&w, 2, &o);
+        workers_begin(&w, 3, &o);
         worker_serve(&w, 0, &fill);
         worker_serve(&w, t == 2 ? 0 : 1, &hold);
         CHECK_OK(tri_rpc_own(w.rpc[0], "filling", &filling, &f, &own));
         f.to = worker_find(&w, 0, t == 2 ? "w0" : "w1");
-        to = worker_find(&w, 1, "w0/filling");
+        /* Not of w1, whose calls this thread would run while it waits. */
+        to = worker_find(&w, 2, "w0/filling");
         CHECK_FAILS(tri_rpc_sync(to, &fill, NULL, NULL, NULL), TRI_ERR_STATE,
                     "rpc_remote: an inline handler");
         assert_int_equal(f.n, 5);
