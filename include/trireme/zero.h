@@ -1,6 +1,6 @@
 /*
  * zero.h - data-parallel training in which each rank keeps a part of what the others keep too under
- * tri_ddp (ZeRO; torch: ZeroRedundancyOptimizer, fully_shard):
+ * tri_ddp (stages 1 and 2 of ZeRO; torch's ZeroRedundancyOptimizer is stage 1):
  *
  *     tri_module *model = tri_zero(net, NULL);
  *     tri_optimizer *opt = tri_adam(model, NULL);
@@ -13,7 +13,7 @@
  * optimizer's state of them and updates them; after an update the ranks gather each other's ranges.
  * With N ranks and P parameters of f32 under Adam a rank keeps 8 P + 8 P / N bytes in stage 1 and
  * 4 P + 12 P / N in stage 2 (and two buckets on their way), in place of 16 P, and sends as much as
- * under tri_ddp.
+ * under tri_ddp. (With a hook it sends more: all ranks get all averages first.)
  */
 #ifndef TRIREME_ZERO_H
 #define TRIREME_ZERO_H
@@ -60,8 +60,8 @@ typedef struct tri_zero_options {
  * optimizer.
  * Errors: those of tri_ddp; INVALID_ARG (stage), UNSUPPORTED (a parameter lies in the memory of a
  *   device; a hook that needs all gradients at once, and stage 2), STATE (the program has the
- * address of a parameter's memory). A group of one divides and sends nothing. Blocks until all
- * ranks have called it.
+ *   address of a parameter's memory). A group of one divides and sends nothing.
+ * Blocks until all ranks have called it.
  */
 TRI_API tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
 
