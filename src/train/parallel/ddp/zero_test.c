@@ -1,6 +1,7 @@
 /* zero_test.c - tri_zero: what a rank keeps, and what is refused. That weights have the bits of
  * tri_ddp is tests/bits/zero_bits_test.sh's. */
 #include "base/err.h"
+#include "os/clock.h"
 #include "testing/ddp_ranks.h"
 
 static int64_t state_elements(tri_optimizer *opt)
@@ -336,6 +337,56 @@ static void gradients_of_a_rank_join_averages_of_before(void **state)
     }
 }
 
+/* --- a mesh --------------------------------------------------------------- */
+
+static atomic_int n_ended;
+
+/* Rank 3's second step fails after its forward; it stays until the others have ended, for which its
+ * leaving would be enough. */
+static tri_status fail_on_a_mesh(rank *r)
+{
+    tri_mesh *mesh = NULL;
+    tri_status status =
+        tri_mesh_create(r->group, TRI_SHAPE(2, 2), (const char *[]){"copies", "parts"}, &mesh);
+    tri_module *model = tri_zero(mlp(1), &(tri_zero_options){.mesh = mesh});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+
+    if (status == TRI_OK)
+        status = train_once(model, opt);
+    if (status == TRI_OK && r->index == 3) {
+        tri_tensor *x = rows_of(x_data, IN, 0, 4);
+
+        tri_backward(tri_matmul(tri_forward(model, x), x)); /* of shapes that do not go together */
+        status = tri_step_end_status();
+        tri_tensor_unref(x);
+        while (atomic_load(&n_ended) < 3)
+            trii_thread_yield();
+    } else if (status == TRI_OK) {
+        status = train_once(model, opt);
+    }
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    atomic_fetch_add(&n_ended, r->index != 3);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    return status;
+}
+
+static void a_step_that_fails_on_a_mesh_fails_on_all_its_ranks(void **state)
+{
+    static rank ranks[4];
+    int64_t begin = trii_now_ns();
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 4, fail_on_a_mesh, NULL);
+    for (int r = 0; r < 4; r++)
+        if (r == 3 ? ranks[r].status != TRI_ERR_INVALID_ARG
+                   : ranks[r].status != TRI_ERR_ABORTED && ranks[r].status != TRI_ERR_PEER_LOST)
+            fail_msg("rank %d: %s: %s", r, tri_status_name(ranks[r].status), ranks[r].line);
+    assert_true(trii_now_ns() - begin < INT64_C(8000000000)); /* nobody waited for a deadline */
+}
+
 /* --- a world of one ------------------------------------------------------- */
 
 static tri_status train_alone(rank *r)
@@ -366,6 +417,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_cannot_be_is_refused_with_the_reason),
     cmocka_unit_test(averages_are_swapped_to_and_fro),
     cmocka_unit_test(gradients_of_a_rank_join_averages_of_before),
+    cmocka_unit_test(a_step_that_fails_on_a_mesh_fails_on_all_its_ranks),
     cmocka_unit_test(one_rank_divides_nothing),
 };
 
