@@ -77,36 +77,16 @@ static bool slice_view(const trii_type *in, const trii_type *out, const int64_t 
     return true;
 }
 
-const trii_graph_op trii_op_slice = {
-    .name = "slice",
-    .precision = TRII_PRECISION_ANY,
-    .op_class = TRII_CLASS_VIEW,
-    .view = slice_view,
-    .shape = slice_shape,
-    .gradient = TRII_GRADIENT_slice,
-    .reference = slice_reference,
-};
-
+#define SLICE(what, grad)                                                                          \
+    {                                                                                              \
+        .name = (what), .precision = TRII_PRECISION_ANY, .op_class = TRII_CLASS_VIEW,              \
+        .view = slice_view, .shape = slice_shape, .gradient = TRII_GRADIENT_##grad,                \
+        .reference = slice_reference                                                               \
+    }
+const trii_graph_op trii_op_slice = SLICE("slice", slice);
 /* The same with the gradient of own_part.h. */
-const trii_graph_op trii_op_dist_scatter_to = {
-    .name = "dist_scatter_to",
-    .precision = TRII_PRECISION_ANY,
-    .op_class = TRII_CLASS_VIEW,
-    .view = slice_view,
-    .shape = slice_shape,
-    .gradient = TRII_GRADIENT_own_part,
-    .reference = slice_reference,
-};
-
-const trii_graph_op trii_op_dist_copy_to = {
-    .name = "dist_copy_to",
-    .precision = TRII_PRECISION_ANY,
-    .op_class = TRII_CLASS_VIEW,
-    .view = slice_view,
-    .shape = slice_shape,
-    .gradient = TRII_GRADIENT_own_part,
-    .reference = slice_reference,
-};
+const trii_graph_op trii_op_dist_scatter_to = SLICE("dist_scatter_to", own_part);
+const trii_graph_op trii_op_dist_copy_to = SLICE("dist_copy_to", own_part);
 
 /* in g; i: .., sizes of x: zeros but for the slice */
 static tri_status slice_backward_shape(const trii_type *const *in, int n_in,
