@@ -97,22 +97,14 @@ static tri_status gather_wait(trii_host_op *op, int64_t for_ns)
     return gather_go_on((trii_unit_coll *)op, for_ns);
 }
 
-static const trii_host_kind values_kind = {.name = "tri_zero (parameters)",
-                                           .in_place = true,
-                                           .start = gather_start,
-                                           .poll = gather_poll,
-                                           .wait = gather_wait,
-                                           .abort = trii_unit_coll_abort,
-                                           .release = trii_unit_coll_release,
-                                           .compare = trii_unit_coll_compare};
-static const trii_host_kind grads_kind = {.name = "tri_zero (gradients of before)",
-                                          .in_place = true,
-                                          .start = gather_start,
-                                          .poll = gather_poll,
-                                          .wait = gather_wait,
-                                          .abort = trii_unit_coll_abort,
-                                          .release = trii_unit_coll_release,
-                                          .compare = trii_unit_coll_compare};
+#define GATHER_KIND(what)                                                                          \
+    {                                                                                              \
+        .name = (what), .in_place = true, .start = gather_start, .poll = gather_poll,              \
+        .wait = gather_wait, .abort = trii_unit_coll_abort, .release = trii_unit_coll_release,     \
+        .compare = trii_unit_coll_compare                                                          \
+    }
+static const trii_host_kind values_kind = GATHER_KIND("tri_zero (parameters)");
+static const trii_host_kind grads_kind = GATHER_KIND("tri_zero (gradients of before)");
 
 /* Of the parameters t->item, which the caller has chosen: the whole of what their pieces `in` are
  * parts of. */

@@ -60,10 +60,10 @@ static tri_status cut(const trii_unit *unit, trii_unit_bucket *bucket)
         size_t end = border_near(wire, wanted);
 
         bucket->counts[r] = end - begin;
-        if (r == rank)
+        if (r == rank) {
             bucket->wire->first = begin;
-        if (r == rank)
             bucket->wire->own = end - begin;
+        }
         begin = end;
     }
     bucket->wire->counts = bucket->counts;

@@ -138,9 +138,10 @@ static tri_status lend_an_address(rank *r)
     return status;
 }
 
-static tri_status another_stage(rank *r)
+/* A model of options that are refused. */
+static tri_status make_of(rank *r, const tri_zero_options *opt)
 {
-    tri_module *model = tri_zero(mlp(1), &(tri_zero_options){.group = r->group, .stage = 7});
+    tri_module *model = tri_zero(mlp(1), opt);
     tri_status status = tri_module_status(model);
 
     (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
@@ -148,19 +149,18 @@ static tri_status another_stage(rank *r)
     return status;
 }
 
+static tri_status another_stage(rank *r)
+{
+    return make_of(r, &(tri_zero_options){.group = r->group, .stage = 7});
+}
+
 static tri_status three_axes(rank *r)
 {
     tri_mesh *mesh = NULL;
-    tri_module *model;
-    tri_status status =
-        tri_mesh_create(r->group, TRI_SHAPE(1, 1, 2), (const char *[]){"a", "b", "c"}, &mesh);
+    tri_status status;
 
-    if (status != TRI_OK)
-        return status;
-    model = tri_zero(mlp(1), &(tri_zero_options){.mesh = mesh});
-    status = tri_module_status(model);
-    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
-    tri_module_destroy(model);
+    TRY(tri_mesh_create(r->group, TRI_SHAPE(1, 1, 2), (const char *[]){"a", "b", "c"}, &mesh));
+    status = make_of(r, &(tri_zero_options){.mesh = mesh});
     tri_mesh_destroy(mesh);
     return status;
 }
@@ -168,16 +168,10 @@ static tri_status three_axes(rank *r)
 static tri_status a_mesh_and_a_group(rank *r)
 {
     tri_mesh *mesh = NULL;
-    tri_module *model;
-    tri_status status =
-        tri_mesh_create(r->group, (const int64_t[]){2}, 1, (const char *[]){"data"}, &mesh);
+    tri_status status;
 
-    if (status != TRI_OK)
-        return status;
-    model = tri_zero(mlp(1), &(tri_zero_options){.mesh = mesh, .group = r->group});
-    status = tri_module_status(model);
-    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
-    tri_module_destroy(model);
+    TRY(tri_mesh_create(r->group, (const int64_t[]){2}, 1, (const char *[]){"data"}, &mesh));
+    status = make_of(r, &(tri_zero_options){.mesh = mesh, .group = r->group});
     tri_mesh_destroy(mesh);
     return status;
 }
