@@ -1177,6 +1177,7 @@ tri_tensor *tri_dist_all_reduce(tri_tensor *x, tri_redop op, tri_group *group);
 tri_tensor *tri_dist_all_gather(tri_tensor *x, int dim, tri_group *group);
 tri_tensor *tri_dist_reduce_scatter(tri_tensor *x, tri_redop op, int dim, tri_group *group);
 tri_tensor *tri_dist_all_to_all(tri_tensor *x, tri_group *group);
+tri_tensor *tri_dist_all_to_all_v(tri_tensor *x, const int64_t *to, const int64_t *from, tri_group *group);
 tri_tensor *tri_dist_broadcast(tri_tensor *x, int root, tri_group *group);
 tri_tensor *tri_dist_send(tri_tensor *x, int peer, int tag, tri_group *group);
 tri_tensor *tri_dist_recv(const int64_t *shape, int ndim, tri_dtype dtype, bool requires_grad, int peer, int tag, tri_group *group);

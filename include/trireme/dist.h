@@ -62,6 +62,13 @@ TRI_API tri_tensor *tri_dist_reduce_scatter(tri_tensor *x, tri_redop op, int dim
 /* x [size n, ..] -> [size n, ..]: its r-th n rows go to rank r, and the r-th of the result come
  * from it. So does the gradient. all_to_all_single. */
 TRI_API tri_tensor *tri_dist_all_to_all(tri_tensor *x, tri_group *group);
+/* The same of parts that differ, as of experts that get what tokens choose: the first to[0] rows of
+ * x [n, ..] go to rank 0, the next to[1] to rank 1, up to n in all; from[r] rows of the result come
+ * from rank r, which must send as many (else MISMATCH in the run). Both have a number for each rank
+ * of the group, 0 included, and are copied. The gradient goes the other way. all_to_all_single with
+ * sizes of splits. */
+TRI_API tri_tensor *tri_dist_all_to_all_v(tri_tensor *x, const int64_t *to, const int64_t *from,
+                                          tri_group *group);
 /* x of rank root on all ranks; elsewhere x says shape and dtype. Gradient: the sum at root, zeros
  * elsewhere. torch.distributed.nn.functional.broadcast. */
 TRI_API tri_tensor *tri_dist_broadcast(tri_tensor *x, int root, tri_group *group);
@@ -107,6 +114,7 @@ TRI_API tri_tensor *tri_dist_gather_from(tri_tensor *x, int dim, tri_group *grou
 #define tri_dist_all_gather(...) TRI_SITE_(tri_dist_all_gather(__VA_ARGS__))
 #define tri_dist_reduce_scatter(...) TRI_SITE_(tri_dist_reduce_scatter(__VA_ARGS__))
 #define tri_dist_all_to_all(...) TRI_SITE_(tri_dist_all_to_all(__VA_ARGS__))
+#define tri_dist_all_to_all_v(...) TRI_SITE_(tri_dist_all_to_all_v(__VA_ARGS__))
 #define tri_dist_broadcast(...) TRI_SITE_(tri_dist_broadcast(__VA_ARGS__))
 #define tri_dist_send(...) TRI_SITE_(tri_dist_send(__VA_ARGS__))
 #define tri_dist_recv(...) TRI_SITE_(tri_dist_recv(__VA_ARGS__))

@@ -7,7 +7,8 @@ Usage: make_dist.py > dist.txt   (nothing of the build needs it)
 Rank r has x [2 p, p, 3] of p ranks, f64, x[i] = ((7 i + 5 r) mod 11) / 4 - 1, and the loss
 sum of (r + 1) (1 + i mod 3) y[i]^2. A line for each rank:
   CALL NUMBER RANKS RANK ndim sizes.. n y.. m gradient..
-where NUMBER is the dimension, or the source of a broadcast.
+where NUMBER is the dimension, or the source of a broadcast, or says how many rows of an all_to_all_v
+go where (rows_to).
 """
 import os
 import sys
@@ -23,6 +24,13 @@ CALLS = [("all_reduce", 0)]
 CALLS += [("all_gather", dim) for dim in (0, 1, 2)]
 CALLS += [("reduce_scatter", dim) for dim in (0, 1)]
 CALLS += [("all_to_all", 0), ("broadcast", 0), ("broadcast", 1)]
+CALLS += [("all_to_all_v", number) for number in (0, 1)]
+
+
+def rows_to(number, rank, size):
+    """Of 2 size rows, how many the rank sends to each: some none."""
+    rows = [(rank + 2 * r + number) % 3 for r in range(size - 1)]
+    return rows + [2 * size - sum(rows)]
 
 
 def call(name, number, x):
@@ -35,6 +43,10 @@ def call(name, number, x):
         return functional.reduce_scatter_single_autograd(x, "sum", number, world)
     if name == "all_to_all":
         return functional.all_to_all_single_autograd(x, None, None, world)
+    if name == "all_to_all_v":
+        rank, size = dist.get_rank(), dist.get_world_size()
+        came = [rows_to(number, r, size)[rank] for r in range(size)]
+        return functional.all_to_all_single_autograd(x, came, rows_to(number, rank, size), world)
     return nn.broadcast(x, number, group=world)
 
 

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "train/graph/ops/rules.h"
 
@@ -95,4 +96,51 @@ tri_status trii_record_all_to_all_rows(trii_step *step, tri_group *group, trii_v
     if (status == TRI_OK)
         status = trii_record_all_to_all(step, group, *out, out);
     return status == TRI_OK ? trii_rec_reshape(step, *out, type.shape, type.ndim, out) : status;
+}
+
+/* counts[r] = rows[r] of this many elements; how many rows that are, which must fit into x. */
+static tri_status count_rows(const int64_t *rows, int size, int64_t elements, const char *which,
+                             size_t *counts, int64_t *sum_out)
+{
+    int64_t sum = 0;
+
+    if (rows == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL; it must have %d numbers of rows", which,
+                         size);
+    for (int r = 0; r < size; r++) {
+        if (rows[r] < 0 || rows[r] > INT64_MAX - sum)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s[%d] is %" PRId64 " rows", which, r, rows[r]);
+        sum += rows[r];
+        counts[r] = (size_t)rows[r] * (size_t)elements;
+    }
+    *sum_out = sum;
+    return TRI_OK;
+}
+
+tri_status trii_record_all_to_all_v_rows(trii_step *step, tri_group *group, trii_vid x,
+                                         const int64_t *to, const int64_t *from, trii_vid *out)
+{
+    int size = tri_group_size(group);
+    const trii_type type = *trii_type_of(step, x);
+    size_t *counts = trii_alloc(2 * (size_t)size, sizeof(*counts), "parts of an exchange");
+    trii_row_exchange exchange = {.to = counts, .from = counts + size, .type = type};
+    int64_t elements = block_of(&type, 0).inner, sum = 0;
+    char text[TRII_TYPE_TEXT];
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (counts != NULL)
+        status = count_rows(to, size, elements, "to", counts, &sum);
+    if (status == TRI_OK && sum != type.shape[0])
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "to adds up to %" PRId64 " rows; x is %s, and all of its rows are sent",
+                           sum, trii_type_text(&type, text));
+    if (status == TRI_OK)
+        status = count_rows(from, size, elements, "from", counts + size, &exchange.type.shape[0]);
+    if (status == TRI_OK)
+        status = trii_type_check(&exchange.type);
+    *out = x; /* what one rank has comes back */
+    if (status == TRI_OK && (size > 1 || exchange.type.shape[0] != sum))
+        status = trii_record_all_to_all_v(step, group, x, &exchange, out);
+    trii_free(counts);
+    return status;
 }

@@ -19,6 +19,10 @@ tri_status trii_record_reduce_scatter_along(trii_step *step, tri_group *group, t
 /* Parts along dimension 0. */
 tri_status trii_record_all_to_all_rows(trii_step *step, tri_group *group, trii_vid x,
                                        trii_vid *out) TRI_MUST_CHECK;
+/* The same with `to`[r] rows for rank r, and `from`[r] of the result from it. */
+tri_status trii_record_all_to_all_v_rows(trii_step *step, tri_group *group, trii_vid x,
+                                         const int64_t *to, const int64_t *from,
+                                         trii_vid *out) TRI_MUST_CHECK;
 /* INVALID_ARG, with this name: the group's size does not divide that of dim. */
 tri_status trii_divides(const trii_type *x, int dim, const tri_group *group,
                         const char *name) TRI_MUST_CHECK;

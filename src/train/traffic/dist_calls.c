@@ -115,6 +115,16 @@ tri_tensor *tri_dist_all_to_all(tri_tensor *x, tri_group *group)
     return end(&c);
 }
 
+tri_tensor *tri_dist_all_to_all_v(tri_tensor *x, const int64_t *to, const int64_t *from,
+                                  tri_group *group)
+{
+    call c = begin_along("dist_all_to_all_v", x, 0, group);
+
+    if (c.status == TRI_OK)
+        c.status = trii_record_all_to_all_v_rows(c.step, c.group, c.in, to, from, &c.out);
+    return end(&c);
+}
+
 tri_tensor *tri_dist_broadcast(tri_tensor *x, int root, tri_group *group)
 {
     call c = begin("dist_broadcast", x, group);

@@ -22,6 +22,7 @@ typedef enum kind {
     REDUCE_SCATTER,
     REDUCE_SCATTER_1,
     ALL_TO_ALL,
+    ALL_TO_ALL_V,
     BROADCAST,
     SEND,
     /* of one loss */
@@ -70,6 +71,21 @@ static tri_tensor *sent(const problem *p)
     return tri_add(sum(weighted(p, y)), sum(tri_cast(token, TRI_DTYPE_F64)));
 }
 
+/* Rank r sends one row to rank 0, two to rank 1, and the rest of its 2 size rows to the last. */
+static tri_tensor *exchanged(const problem *p)
+{
+    int64_t to[3] = {1, 2 * p->size - 1, 0}, from[3];
+    int rank = tri_group_rank(p->group);
+
+    if (p->size == 3) {
+        to[1] = 2;
+        to[2] = 3;
+    }
+    for (int r = 0; r < p->size; r++)
+        from[r] = to[rank];
+    return tri_dist_all_to_all_v(tri_square(p->x), to, from, p->group);
+}
+
 /* This rank's loss, of first order. */
 static tri_tensor *loss_of(const problem *p)
 {
@@ -96,6 +112,9 @@ static tri_tensor *loss_of(const problem *p)
         break;
     case ALL_TO_ALL:
         y = tri_dist_all_to_all(tri_square(x), g);
+        break;
+    case ALL_TO_ALL_V:
+        y = exchanged(p);
         break;
     case BROADCAST:
         y = tri_dist_broadcast(tri_square(x), 1, g);
@@ -246,8 +265,7 @@ static const char *kinds_rank(rank_env *env)
     for (p.kind = ALL_REDUCE; p.kind <= SEQUENCE && wrong == NULL; p.kind++) {
         for (int second = 0; second < 2 && wrong == NULL; second++) {
             p.second = second != 0;
-            /* a sum at one rank has no gradient, and a message has it only where it began */
-            if (!p.second || (p.kind != BROADCAST && p.kind != SEND))
+            if (!p.second || p.kind != SEND) /* a message has a gradient only where it began */
                 wrong = check(env, &p);
         }
     }

@@ -59,6 +59,29 @@ static tri_tensor *numbers(const int64_t *shape, int ndim, int rank)
     return tri_tensor_from(shape, ndim, TRI_DTYPE_F64, data);
 }
 
+/* make_dist.py: of 2 size rows, how many the rank sends to each. */
+static void rows_to(int number, int rank, int size, int64_t *rows)
+{
+    rows[size - 1] = 2 * size;
+    for (int r = 0; r < size - 1; r++) {
+        rows[r] = (rank + 2 * r + number) % 3;
+        rows[size - 1] -= rows[r];
+    }
+}
+
+static tri_tensor *exchanged(int number, tri_tensor *x, tri_group *group)
+{
+    int64_t to[RANKS_MAX], from[RANKS_MAX], other[RANKS_MAX];
+    int rank = tri_group_rank(group), size = tri_group_size(group);
+
+    rows_to(number, rank, size, to);
+    for (int r = 0; r < size; r++) {
+        rows_to(number, r, size, other);
+        from[r] = other[rank];
+    }
+    return tri_dist_all_to_all_v(x, to, from, group);
+}
+
 static tri_tensor *called(const golden *g, tri_tensor *x, tri_group *group)
 {
     if (strcmp(g->call, "all_reduce") == 0)
@@ -69,6 +92,8 @@ static tri_tensor *called(const golden *g, tri_tensor *x, tri_group *group)
         return tri_dist_reduce_scatter(x, TRI_REDOP_SUM, g->number - 3, group);
     if (strcmp(g->call, "all_to_all") == 0)
         return tri_dist_all_to_all(x, group);
+    if (strcmp(g->call, "all_to_all_v") == 0)
+        return exchanged(g->number, x, group);
     return tri_dist_broadcast(x, g->number, group);
 }
 
@@ -135,7 +160,7 @@ static const char *golden_rank(rank_env *env)
         RANK_TRY(env, tri_step_end_status());
         tri_tensor_unref(x);
     }
-    if (wrong == NULL && seen != 9)
+    if (wrong == NULL && seen != 11)
         wrong = RANK_FAIL(env, "%d lines of %s are for rank %d", seen, path, env->rank);
     if (file != NULL)
         fclose(file);
@@ -153,6 +178,15 @@ static void values_and_gradients_are_those_of_torch(void **state)
 }
 
 /* --- types, sizes, one rank ----------------------------------------------- */
+
+/* All rows go to the next rank. */
+static tri_tensor *handed_on(tri_tensor *x, int next, int last, tri_group *group)
+{
+    int64_t to[RANKS_MAX] = {0}, from[RANKS_MAX] = {0};
+
+    to[next] = from[last] = tri_tensor_size(x, 0);
+    return tri_dist_all_to_all_v(x, to, from, group);
+}
 
 /* Every call once, on tensors of this type with n rows for each rank. */
 static const char *all_calls(rank_env *env, tri_group *group, tri_dtype dtype, int64_t n)
@@ -173,6 +207,7 @@ static const char *all_calls(rank_env *env, tri_group *group, tri_dtype dtype, i
         tri_dist_reduce_from(x, group),
         tri_dist_scatter_to(x, 0, group),
         tri_dist_gather_from(x, 0, group),
+        handed_on(x, next, last, group),
     };
     const double whole = (double)(2 * p * n), part = (double)(2 * n);
     const double want[] = {whole * total,      whole * total,
@@ -180,11 +215,11 @@ static const char *all_calls(rank_env *env, tri_group *group, tri_dtype dtype, i
                            whole * p,          0,
                            whole * (last + 1), whole * (env->rank + 1),
                            whole * total,      part * (env->rank + 1),
-                           whole * total};
+                           whole * total,      whole * (last + 1)};
 
-    for (int i = 0; i < 11; i++)
+    for (int i = 0; i < 12; i++)
         y[i] = tri_keep(y[i]);
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 12; i++) {
         double sum = -1;
 
         RANK_TRY(env,
@@ -305,6 +340,7 @@ static void other_reductions_have_values_and_no_gradient(void **state)
 
 /* --- refusals ------------------------------------------------------------- */
 
+#define ROWS(...) ((const int64_t[]){__VA_ARGS__})
 #define REFUSED(env, call, part)                                                                   \
     do {                                                                                           \
         RANK_FAILS(env, tri_tensor_status(call), TRI_ERR_INVALID_ARG, part);                       \
@@ -330,6 +366,15 @@ static const char *refusals_rank(rank_env *env)
             "dimension 0 of f64 [3, 4] does not divide into 2 equal parts");
     REFUSED(env, tri_dist_scatter_to(x, -2, group), "does not divide into 2 equal parts");
     REFUSED(env, tri_dist_all_to_all(x, group), "does not divide into 2 equal parts");
+    REFUSED(env, tri_dist_all_to_all_v(x, ROWS(1, 1), ROWS(1, 1), group),
+            "to adds up to 2 rows; x is f64 [3, 4]");
+    REFUSED(env, tri_dist_all_to_all_v(x, ROWS(4, -1), ROWS(1, 1), group), "to[1] is -1 rows");
+    REFUSED(env, tri_dist_all_to_all_v(x, ROWS(3, 0), ROWS(INT64_MAX, 1), group),
+            "from[1] is 1 rows");
+    REFUSED(env, tri_dist_all_to_all_v(x, ROWS(3, 0), ROWS(INT64_MAX - 1, 1), group), "elements");
+    REFUSED(env, tri_dist_all_to_all_v(x, NULL, ROWS(1, 1), group), "to is NULL");
+    REFUSED(env, tri_dist_all_to_all_v(x, ROWS(3, 0), NULL, group), "from is NULL");
+    REFUSED(env, tri_dist_all_to_all_v(one, ROWS(0, 0), ROWS(0, 0), group), "no dimensions");
     REFUSED(env, tri_dist_broadcast(x, 2, group), "root 2 is out of range (group of 2)");
     REFUSED(env, tri_dist_broadcast(x, -1, group), "root -1 is out of range");
     REFUSED(env, tri_dist_send(x, 2, 0, group), "peer 2 is out of range (group of 2)");
@@ -376,11 +421,33 @@ static const char *mismatch_rank(rank_env *env)
     return NULL;
 }
 
+/* Each rank expects more rows than the other sends it. */
+static const char *mismatch_rows_rank(rank_env *env)
+{
+    int64_t to[2] = {1, 2}, from[2] = {1 + 2 * env->rank, 2};
+    tri_group *group = NULL;
+    double got;
+
+    RANK_TRY(env, join(env, &group));
+    RANK_FAILS(
+        env,
+        tri_item_status(tri_sum(tri_dist_all_to_all_v(numbers(TRI_SHAPE(3, 2), 0), to, from, group),
+                                NULL, 0, false),
+                        &got),
+        TRI_ERR_MISMATCH, "all_to_all_v");
+    RANK_TRY(env, ranks_meet(env, "differ", -1));
+    tri_step_end();
+    tri_group_unref(group);
+    return NULL;
+}
+
 static void what_ranks_record_differently_is_named(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++)
         run_threads(2, &engines[e], mismatch_rank, NULL);
+    for (int e = 0; e < 2; e++)
+        run_threads(2, &engines[e], mismatch_rows_rank, NULL);
 }
 
 /* Rank 1 fails before its part of the step runs. */

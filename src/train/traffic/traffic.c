@@ -22,10 +22,11 @@ typedef struct traffic {
     bool receives;
     bool compared; /* TRI_CHECK=order */
     tri_dtype dtype;
-    size_t count; /* elements of one rank's part */
+    size_t count; /* elements of one rank's part; all_to_all_v: of a row */
     tri_redop redop;
     int peer, tag;
     trii_traffic_grad grad; /* NULL: the kind's own */
+    size_t elements[];      /* all_to_all_v: what goes to each rank, then what comes from each */
 } traffic;
 
 /* --- while it runs -------------------------------------------------------- */
@@ -100,6 +101,18 @@ static tri_status compare(trii_host_op *op, const char *what, const char *where)
     return trii_group_compare_order(((traffic *)op)->group, what, where);
 }
 
+/* Ranks have as many rows as they like. */
+static tri_status compare_rows(trii_host_op *op, const char *what, const char *where)
+{
+    const traffic *t = (const traffic *)op;
+    char rows[64];
+
+    (void)what;
+    (void)snprintf(rows, sizeof(rows), "%s(%s, rows of %zu)", op->kind->name,
+                   tri_dtype_name(t->dtype), t->count);
+    return trii_group_compare_order(t->group, rows, where);
+}
+
 /* Sender and receiver may lay the elements out as they like. */
 static tri_status compare_message(trii_host_op *op, const char *what, const char *where)
 {
@@ -156,6 +169,14 @@ static tri_status all_to_all_start(trii_host_op *op, const trii_host_buffers *b)
     return (tri_all_to_all)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work);
 }
 
+static tri_status all_to_all_v_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return (tri_all_to_all_v)(t->group, b->in[0], t->elements, b->out[0],
+                              t->elements + tri_group_size(t->group), t->dtype, &t->work);
+}
+
 static tri_status broadcast_start(trii_host_op *op, const trii_host_buffers *b)
 {
     traffic *t = begin(op);
@@ -165,10 +186,13 @@ static tri_status broadcast_start(trii_host_op *op, const trii_host_buffers *b)
     return (tri_broadcast)(t->group, b->out[0], t->count, t->dtype, t->peer, &t->work);
 }
 
+/* Elsewhere than at the root it gives zeros. */
 static tri_status reduce_start(trii_host_op *op, const trii_host_buffers *b)
 {
     traffic *t = begin(op);
 
+    if (tri_group_rank(t->group) != t->peer && t->count > 0)
+        memset(b->out[0], 0, t->count * tri_dtype_size(t->dtype));
     return (tri_reduce)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop, t->peer,
                         &t->work);
 }
@@ -247,25 +271,38 @@ static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const 
     return trii_record_all_to_all(step, t->group, grad_out[0], &grad_in[0]);
 }
 
+static tri_status all_to_all_v_grad(trii_step *step, const trii_node *node,
+                                    const trii_vid *grad_out, const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+    const trii_row_exchange back = {.to = t->elements + tri_group_size(t->group),
+                                    .from = t->elements,
+                                    .type = step->values[step->in_ids[node->first_in]].type};
+
+    (void)needs;
+    return trii_record_all_to_all_v(step, t->group, grad_out[0], &back, &grad_in[0]);
+}
+
 static tri_status rooted(trii_step *step, tri_group *group, const trii_host_kind *kind, trii_vid x,
-                         int root, bool everywhere, trii_vid *out);
+                         int root, trii_vid *out);
 static const trii_host_kind reduce_kind;
 
 static tri_status broadcast_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                  const bool *needs, trii_vid *grad_in)
 {
     const traffic *t = (const traffic *)node->host;
-    const trii_type type = step->values[grad_out[0]].type;
-    bool is_root = tri_group_rank(t->group) == t->peer;
-    trii_vid sum;
-    tri_status status = rooted(step, t->group, &reduce_kind, grad_out[0], t->peer, false, &sum);
 
     (void)needs;
-    if (status != TRI_OK || is_root) {
-        grad_in[0] = status == TRI_OK ? sum : TRII_NO_VALUE;
-        return status;
-    }
-    return trii_rec_zeros(step, &type, &grad_in[0]);
+    return rooted(step, t->group, &reduce_kind, grad_out[0], t->peer, &grad_in[0]);
+}
+
+static tri_status reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                              const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+
+    (void)needs;
+    return trii_record_broadcast(step, t->group, grad_out[0], t->peer, &grad_in[0]);
 }
 
 static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
@@ -325,7 +362,8 @@ KIND(all_gather, all_gather, false, compare, mixes, all_gather_grad)
 KIND(reduce_scatter, reduce_scatter, false, compare, mixes, reduce_scatter_grad)
 KIND(all_to_all, all_to_all, false, compare, mixes, all_to_all_grad)
 KIND(broadcast, broadcast, true, compare, mixes, broadcast_grad)
-KIND(reduce, reduce, true, compare, mixes, NULL)
+KIND(all_to_all_v, all_to_all_v, false, compare_rows, mixes, all_to_all_v_grad)
+KIND(reduce, reduce, false, compare, mixes, reduce_grad)
 KIND(reduce_from, all_reduce, true, compare, NULL, given_grad)
 KIND(gather_from, all_gather, false, compare, NULL, given_grad)
 KIND(send, send, false, compare_message, NULL, send_grad)
@@ -339,17 +377,24 @@ static tri_status group_of(tri_group *given, const char *name, tri_group **group
     return trii_group_resolve(group_out, name);
 }
 
-/* What every operation has; `call` is whole. */
-static tri_status record(trii_step *step, const trii_host_kind *kind, const traffic *like,
-                         const trii_host_call *call, trii_vid *out)
+/* What every operation has; `call` is whole. exchange: NULL, or all_to_all_v's. */
+static tri_status record_with(trii_step *step, const trii_host_kind *kind, const traffic *like,
+                              const trii_row_exchange *exchange, const trii_host_call *call,
+                              trii_vid *out)
 {
+    size_t size = exchange != NULL ? (size_t)tri_group_size(like->group) : 0;
     trii_host_op *op = NULL;
     traffic *t;
-    tri_status status = trii_host_op_new(step, kind, sizeof(*t), &op);
+    tri_status status =
+        trii_host_op_new(step, kind, sizeof(*t) + 2 * size * sizeof(*t->elements), &op);
 
     if (status != TRI_OK)
         return status;
     t = (traffic *)op;
+    for (size_t r = 0; r < size; r++) {
+        t->elements[r] = exchange->to[r];
+        t->elements[size + r] = exchange->from[r];
+    }
     t->group = tri_group_ref(like->group);
     t->site = trii_site_last();
     t->dtype = like->dtype;
@@ -361,6 +406,12 @@ static tri_status record(trii_step *step, const trii_host_kind *kind, const traf
     op->group = (uint64_t)(uintptr_t)like->group;
     op->identity = (uint64_t)like->redop << 32; /* the types are in the plan's key themselves */
     return trii_record_host(step, op, call, out);
+}
+
+static tri_status record(trii_step *step, const trii_host_kind *kind, const traffic *like,
+                         const trii_host_call *call, trii_vid *out)
+{
+    return record_with(step, kind, like, NULL, call, out);
 }
 
 /* Of the operation that gave this value. */
@@ -396,14 +447,13 @@ tri_status trii_record_all_reduce(trii_step *step, tri_group *group, trii_vid x,
     return collective(step, group, &all_reduce_kind, x, op, &type, &type, out);
 }
 
-/* What the root has, or gets; everywhere: the others get it, too, instead of a token. */
 static tri_status rooted(trii_step *step, tri_group *given, const trii_host_kind *kind, trii_vid x,
-                         int root, bool everywhere, trii_vid *out)
+                         int root, trii_vid *out)
 {
     const trii_value *value = &step->values[x];
     traffic like = {.dtype = value->type.dtype, .redop = TRI_REDOP_SUM, .peer = root};
     tri_status status = group_of(given, kind->name, &like.group);
-    trii_host_result result = {.type = value->type, .requires_grad = value->requires_grad};
+    const trii_host_result result = {.type = value->type, .requires_grad = value->requires_grad};
     const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
 
     if (status == TRI_OK && (root < 0 || root >= tri_group_size(like.group)))
@@ -412,15 +462,13 @@ static tri_status rooted(trii_step *step, tri_group *given, const trii_host_kind
     if (status != TRI_OK)
         return status;
     like.count = (size_t)trii_type_numel(&value->type);
-    if (!everywhere && tri_group_rank(like.group) != root)
-        result.type = (trii_type){.dtype = TRI_DTYPE_F32, .ndim = 1, .device = value->type.device};
     return record(step, kind, &like, &call, out);
 }
 
 tri_status trii_record_broadcast(trii_step *step, tri_group *group, trii_vid x, int root,
                                  trii_vid *out)
 {
-    return rooted(step, group, &broadcast_kind, x, root, true, out);
+    return rooted(step, group, &broadcast_kind, x, root, out);
 }
 
 tri_status trii_record_sum_by(trii_step *step, tri_group *group, trii_vid x, trii_traffic_grad grad,
@@ -513,6 +561,22 @@ tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x,
     return status == TRI_OK
                ? collective(step, group, &all_to_all_kind, x, TRI_REDOP_SUM, &whole, &part, out)
                : status;
+}
+
+tri_status trii_record_all_to_all_v(trii_step *step, tri_group *group, trii_vid x,
+                                    const trii_row_exchange *exchange, trii_vid *out)
+{
+    const trii_host_result result = {.type = exchange->type,
+                                     .requires_grad = step->values[x].requires_grad};
+    const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
+    traffic like = {.dtype = exchange->type.dtype};
+    tri_status status = group_of(group, "all_to_all_v", &like.group);
+
+    like.count = 1;
+    for (int d = 1; d < exchange->type.ndim; d++)
+        like.count *= (size_t)exchange->type.shape[d];
+    return status == TRI_OK ? record_with(step, &all_to_all_v_kind, &like, exchange, &call, out)
+                            : status;
 }
 
 static tri_status message(trii_step *step, tri_group *given, const trii_host_kind *kind,

@@ -28,9 +28,19 @@ tri_status trii_record_reduce_scatter(trii_step *step, tri_group *group, trii_vi
 /* x [size, ..] -> [size, ..]: out[r] = x_r[rank]. So is its gradient. */
 tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x,
                                   trii_vid *out) TRI_MUST_CHECK;
+/* Parts that differ in size, of tensors that are alike but for their first dimension. */
+typedef struct trii_row_exchange {
+    const size_t *to, *from; /* [size]: elements of x for each rank, and of the result */
+    trii_type type;          /* of the result */
+} trii_row_exchange;
+/* x is the parts for all ranks, one after the other, and out those that came. So is its gradient.
+ */
+tri_status trii_record_all_to_all_v(trii_step *step, tri_group *group, trii_vid x,
+                                    const trii_row_exchange *exchange,
+                                    trii_vid *out) TRI_MUST_CHECK;
 
 /* out = x of rank root, on all; elsewhere x is only read for its type. Its gradient is the sum at
- * the root, and zeros elsewhere; a gradient of that fails (UNSUPPORTED). */
+ * the root, and zeros elsewhere. */
 tri_status trii_record_broadcast(trii_step *step, tri_group *group, trii_vid x, int root,
                                  trii_vid *out) TRI_MUST_CHECK;
 
