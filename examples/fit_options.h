@@ -16,7 +16,7 @@
 /* Initialise it with the defaults that --help is to show. */
 typedef struct fit_settings {
     int64_t epochs, batch, seed, threads, loader_threads;
-    const char *precision, *out;
+    const char *precision, *strategy, *out;
     bool resume;
 } fit_settings;
 
@@ -26,6 +26,7 @@ typedef struct fit_settings {
          .min = 1},                                                                                \
         {"--precision", NULL, "32-true, bf16-mixed, or auto: the faster", "NAME",                  \
          .text = &(fit)->precision},                                                               \
+        {"--strategy", NULL, "ddp, zero1, zero2, .. (auto)", "NAME", .text = &(fit)->strategy},    \
         {"--seed", NULL, "of all that is random", .integer = &(fit)->seed},                        \
         {"--threads", NULL, "of a worker, to compute (cores / workers)",                           \
          .integer = &(fit)->threads, .max = 1024},                                                 \
@@ -62,6 +63,7 @@ static inline void fit_settings_apply(const fit_settings *fit, tri_fit_data *dat
     data->loader.n_threads = (int)fit->loader_threads;
     options->max_epochs = fit->epochs;
     options->precision = fit->precision;
+    options->strategy = fit->strategy;
     options->seed = (uint64_t)fit->seed;
     fit_folder(options, fit->out);
     options->ckpt_path = fit->resume ? "last" : NULL;

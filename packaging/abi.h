@@ -1498,6 +1498,17 @@ typedef struct tri_nn_sync_batch_norm_options {
 } tri_nn_sync_batch_norm_options;
 tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_norm_options *opt);
 int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
+typedef struct tri_zero_options {
+    tri_group *group;
+    const tri_mesh *mesh;
+    int stage;
+    size_t bucket_cap_bytes, first_bucket_bytes;
+    bool no_buffer_sync;
+    tri_bucket_hook hook;
+    void *hook_state;
+    uint64_t reserved[8];
+} tri_zero_options;
+tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
 typedef struct tri_trainer tri_trainer;
 typedef struct tri_task {
     const char *name;
@@ -1587,7 +1598,8 @@ typedef struct tri_fit_options {
     bool csv, tensorboard;
     bool no_progress, no_checkpoint, no_summary;
     const tri_ddp_options *ddp;
-    uint64_t reserved[16];
+    const tri_zero_options *zero;
+    uint64_t reserved[15];
 } tri_fit_options;
 typedef enum tri_stop_reason {
     TRI_STOP_NONE = 0,
@@ -1675,17 +1687,6 @@ double tri_meter_value(tri_meter *meter);
 double tri_meter_sum(tri_meter *meter);
 int64_t tri_meter_weight(tri_meter *meter);
 tri_status tri_meter_reset(tri_meter *meter);
-typedef struct tri_zero_options {
-    tri_group *group;
-    const tri_mesh *mesh;
-    int stage;
-    size_t bucket_cap_bytes, first_bucket_bytes;
-    bool no_buffer_sync;
-    tri_bucket_hook hook;
-    void *hook_state;
-    uint64_t reserved[8];
-} tri_zero_options;
-tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
 
 /* --- libtrireme-models.so.0 --- */
 #define TRI_MODEL_NAMES

@@ -42,6 +42,7 @@
 #include <trireme/records.h>
 #include <trireme/status.h>
 #include <trireme/tensor.h>
+#include <trireme/zero.h>
 
 TRI_BEGIN_DECLS
 
@@ -113,7 +114,7 @@ typedef struct tri_fit_checkpoint_options {
     double every_s;         /* seconds; looked at every log_every_n_steps updates */
     bool async;             /* a thread writes while training goes on */
     bool weights_only;      /* without the optimizer: such a run cannot be resumed */
-    bool on_exception;      /* also when the fit fails */
+    bool on_exception;      /* also when the fit fails; not with "zero1" to "zero3" */
     TRI_RESERVED(8);
 } tri_fit_checkpoint_options;
 
@@ -160,8 +161,11 @@ typedef struct tri_fit_options {
      * MASTER_PORT and NODE_RANK in the environment of each, which starts `devices` workers. */
     int num_nodes;
     /* "auto", "single" ("single_device"), "ddp" ("ddp_spawn", "ddp_fork", and other names of
-     * Lightning's that begin so), "data_parallel" ("dp"); NULL = "auto": "ddp" where there are
-     * several workers, else "single". */
+     * Lightning's that begin so; FSDP's "NO_SHARD"), "data_parallel" ("dp"), and those of tri_zero:
+     * "zero1" (DeepSpeed's "deepspeed_stage_1"), "zero2" ("deepspeed", "deepspeed_stage_2",
+     * "SHARD_GRAD_OP"), "zero3" ("deepspeed_stage_3", "fsdp", "FULL_SHARD"), also with "_offload",
+     * since all lies in the host's memory. NULL = "auto": "ddp" where there are several workers,
+     * else "single". With "zero1" to "zero3" run folders are on a disk that all hosts share. */
     const char *strategy;
     /* "32-true", "bf16-mixed", "16-mixed" (with tri_grad_scaler), "64-true" (f32 fields of batches
      * become f64, too), or "auto": bf16-mixed where rank 0's processor is quick at it, else
@@ -216,7 +220,9 @@ typedef struct tri_fit_options {
     bool no_progress, no_checkpoint, no_summary;
     /* Of tri_ddp: its group is that of the fit, else the world. NULL = defaults. */
     const tri_ddp_options *ddp;
-    TRI_RESERVED(16);
+    /* Of tri_zero, likewise; without `strategy` its stage decides. Its mesh is refused. */
+    const tri_zero_options *zero;
+    TRI_RESERVED(15);
 } tri_fit_options;
 
 /* --- the calls ------------------------------------------------------------ */

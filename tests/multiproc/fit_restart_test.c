@@ -32,7 +32,7 @@ static tri_status disturb(tri_callback *self, tri_trainer *t, const tri_batch *b
     return TRI_OK;
 }
 
-/* --worker ROOT KILL_AT WAIT_AT CKPT_PATH */
+/* --worker ROOT KILL_AT WAIT_AT CKPT_PATH STRATEGY */
 static int work(char **argv)
 {
     static const tri_callback_class class = {.name = "disturber", .batch_end = disturb};
@@ -55,6 +55,7 @@ static int work(char **argv)
     options.callbacks = callbacks;
     options.n_callbacks = 2;
     options.ckpt_path = *argv[5] != '\0' ? argv[5] : NULL;
+    options.strategy = argv[6];
     options.checkpoint = &(tri_fit_checkpoint_options){
         .monitor = "val_loss", .every_n_train_steps = 2, .every_n_epochs = 1, .async = true};
     status = tri_fit(&fit_task,
@@ -73,13 +74,13 @@ static int work(char **argv)
 }
 
 static void start(trirun_job *j, scratch *s, const char *kill_at, const char *wait_at,
-                  const char *ckpt_path)
+                  const char *ckpt_path, const char *strategy)
 {
     static char self[4096];
 
     assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
     TRIRUN_START(j, "--nproc-per-node=2", "--max-restarts=1", self, "--worker", s->dir, kill_at,
-                 wait_at, ckpt_path);
+                 wait_at, ckpt_path, strategy);
 }
 
 /* What rank 0 has printed. */
@@ -101,16 +102,17 @@ static void a_killed_worker_changes_nothing(void **state)
 
     (void)state;
     scratch_begin(&s);
-    start(&j, &s, "0", "0", "");
+    start(&j, &s, "0", "0", "", "ddp");
     ended(&j, 0, want);
     trirun_has(want, "steps 18");
     scratch_end(&s);
     for (int at = 1; at <= 18; at += 4) {
+        const char *strategy = at % 8 == 1 ? "ddp" : "zero2";
         char number[16];
 
         snprintf(number, sizeof(number), "%d", at);
         scratch_begin(&s);
-        start(&j, &s, number, "0", "");
+        start(&j, &s, number, "0", "", strategy);
         ended(&j, 0, line);
         assert_string_equal(line, want);
         scratch_end(&s);
@@ -125,18 +127,18 @@ static void a_stopped_job_goes_on(void **state)
 
     (void)state;
     scratch_begin(&s);
-    start(&j, &s, "0", "0", "");
+    start(&j, &s, "0", "0", "", "ddp");
     ended(&j, 0, want);
     scratch_end(&s);
     scratch_begin(&s);
-    start(&j, &s, "0", "5", "");
+    start(&j, &s, "0", "5", "", "zero1");
     spawn_expect(&j.run, "rank 0 waits");
     spawn_expect(&j.run, "rank 1 waits");
     spawn_signal(&j.run, SIGTERM);
     (void)spawn_wait(&j.run);
     trirun_has(SPAWN_OUT(&j.run), "reason 6 steps 6 ");
     trirun_end(&j, 0);
-    start(&j, &s, "0", "0", "last");
+    start(&j, &s, "0", "0", "last", "zero2");
     ended(&j, 0, line);
     assert_string_equal(line, want);
     scratch_end(&s);
@@ -149,7 +151,7 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-    if (argc == 6 && strcmp(argv[1], "--worker") == 0)
+    if (argc == 7 && strcmp(argv[1], "--worker") == 0)
         return work(argv);
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -35,7 +35,7 @@ typedef struct killed_fit {
     tri_fit_checkpoint_options checkpoint;
     const tri_fit_early_stopping_options *early;
     const tri_fit_ema_options *ema;
-    const char *ckpt_path, *precision;
+    const char *ckpt_path, *precision, *strategy;
     int64_t accumulate, val_check_interval;
     uint64_t seed;
     double lr;        /* 0 = 0.2 */
@@ -262,6 +262,7 @@ static inline void killed_fit_child(killed_fit *f, int out)
     options.ema = f->ema;
     options.ckpt_path = f->ckpt_path;
     options.precision = f->precision;
+    options.strategy = f->strategy;
     options.accumulate_grad_batches = f->accumulate;
     options.val_check_interval = f->val_check_interval;
     options.resume_anyway = f->resume_anyway;

@@ -107,6 +107,11 @@ const trii_held *trii_held_of(const tri_tensor *tensor);
 
 /* --- ranks ---------------------------------------------------------------- */
 
+/* snapshot.c. The group over which the state is in pieces, so that all its ranks save together;
+ * NULL: all is whole. Any argument may be NULL, and info has been checked. */
+tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
+                               const tri_checkpoint_info *info);
+
 /* All ranks return the same: OK, or the failure of the lowest rank that has one, in its words.
  * group NULL: this process alone, whose status is returned. Collective; blocks. */
 tri_status trii_ranks_agree(tri_group *group, tri_status status) TRI_MUST_CHECK;

@@ -61,10 +61,6 @@ void trii_snapshot_fini(trii_snapshot *snapshot);
 tri_status trii_check_module(tri_module *module, const char *call) TRI_MUST_CHECK;
 /* INVALID_ARG: entries without name or tensor. */
 tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra) TRI_MUST_CHECK;
-/* The group over which the state is in pieces, so that all its ranks save together; NULL: all is
- * whole. Any argument may be NULL, and info has been checked. */
-tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
-                               const tri_checkpoint_info *info);
 /* All that can be wrong with the arguments of a save. */
 tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
                            const tri_checkpoint_info *info,

@@ -1,8 +1,9 @@
 /*
  * checkpoint_policy.c - when a fit saves a checkpoint, and which stay.
  *
- * All ranks decide, from steps and from values of which they have the same bits; rank 0 writes.
- * Only an interval in seconds has to be agreed on, which is done where values are logged.
+ * All ranks decide, from steps and from values of which they have the same bits; rank 0 writes, and
+ * with it all ranks where each has a part of the state. Only an interval in seconds has to be
+ * agreed on, which is done where values are logged.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -12,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/option.h"
+#include "train/checkpoint/pieces.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "train/trainer/json_double.h"
@@ -43,7 +45,8 @@ struct trii_policy {
     best_one best[MAX_BEST]; /* the best first */
     int n_best;
     bool best_changed;             /* and RUN/best.json does not say so yet */
-    tri_checkpoint_writer *writer; /* rank 0's, if saves are asynchronous */
+    tri_checkpoint_writer *writer; /* if saves are asynchronous, of ranks that write, from the first
+                                    * save on */
 };
 
 /* --- life ----------------------------------------------------------------- */
@@ -111,10 +114,7 @@ tri_status trii_policy_create(tri_trainer *t)
     p->resumed_step = -1;
     p->saved_ns = trii_now_ns();
     snprintf(p->dir, sizeof(p->dir), "%s/checkpoints", t->run_dir);
-    status = trii_fit_mode(opt->mode, "checkpoint->mode", &p->max);
-    if (status == TRI_OK && t->rank == 0 && opt->async)
-        status = tri_checkpoint_writer_create(p->dir, &p->writer);
-    return status;
+    return trii_fit_mode(opt->mode, "checkpoint->mode", &p->max);
 }
 
 void trii_policy_destroy(trii_policy *policy)
@@ -202,8 +202,9 @@ static void list_extras(tri_trainer *t, const char *record, extras *e)
 {
     tri_checkpoint_extra averages = trii_average_extra(t);
 
-    e->at[0] = (tri_checkpoint_extra){.name = "trainer", .text = record};
-    e->n = 1;
+    e->n = 0;
+    if (record != NULL) /* on rank 0 */
+        e->at[e->n++] = (tri_checkpoint_extra){.name = "trainer", .text = record};
     if (averages.n > 0)
         e->at[e->n++] = averages;
     if (t->scaler == NULL || t->policy->opt.weights_only)
@@ -214,6 +215,8 @@ static void list_extras(tri_trainer *t, const char *record, extras *e)
     e->n++;
 }
 
+/* Of rank 0, and where some of the state is in pieces of all ranks. A rank that has failed before
+ * this tells the others, which wait in it. */
 static tri_status write_checkpoint(tri_trainer *t, const char *record)
 {
     trii_policy *p = t->policy;
@@ -221,6 +224,7 @@ static tri_status write_checkpoint(tri_trainer *t, const char *record)
     int64_t stay[MAX_BEST + 1];
     tri_checkpoint_save_options options = {.keep = p->opt.keep_last, .keep_steps = stay};
     tri_checkpoint_info info = {.step = t->step, .epoch = t->epoch};
+    tri_status status = TRI_OK;
     extras e;
 
     for (int i = 0; i < p->n_best; i++)
@@ -230,9 +234,15 @@ static tri_status write_checkpoint(tri_trainer *t, const char *record)
     list_extras(t, record, &e);
     info.extras = e.at;
     info.n_extras = e.n;
-    if (p->writer != NULL)
-        return tri_checkpoint_writer_save(p->writer, t->model, optimizer, &info, &options);
-    return tri_checkpoint_save(p->dir, t->model, optimizer, &info, &options);
+    if (t->rank > 0 && trii_group_of_state(t->model, optimizer, &info) == NULL)
+        return TRI_OK;
+    if (!p->opt.async)
+        return tri_checkpoint_save(p->dir, t->model, optimizer, &info, &options);
+    if (p->writer == NULL)
+        status = tri_checkpoint_writer_create(p->dir, &p->writer);
+    if (status != TRI_OK)
+        return status;
+    return tri_checkpoint_writer_save(p->writer, t->model, optimizer, &info, &options);
 }
 
 /* Its part of trainer.json. */
@@ -279,7 +289,7 @@ static tri_status save(tri_trainer *t, bool alone)
     status = put(p, own) ? trii_record_make(t, alone, own, &record)
                          : TRII_FAIL(TRI_ERR_NO_MEMORY, "trainer.json: out of memory");
     json_decref(own);
-    if (status == TRI_OK && t->rank == 0) {
+    if (status == TRI_OK) {
         trii_fit_screen_pause(t, "saving");
         status = write_checkpoint(t, record);
         trii_fit_screen_go_on(t);

@@ -116,7 +116,8 @@ static tri_status evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
     return status;
 }
 
-/* Whatever has failed: a checkpoint of the failed fit is to have the parameters. */
+/* Whatever has failed: a checkpoint of the failed fit is to have the parameters. There is none
+ * where ranks swap their pieces together: those that have not failed wait elsewhere. */
 static tri_status swap_back(tri_trainer *t, tri_status status)
 {
     char line[TRII_ERR_BYTES];
@@ -124,6 +125,8 @@ static tri_status swap_back(tri_trainer *t, tri_status status)
 
     if (status == TRI_OK)
         return trii_average_swap(t);
+    if (trii_fit_is_sharded(t))
+        return status;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     (void)!tri_step_end_status(); /* what failed is not to run with the swap */
     back = trii_average_swap(t);

@@ -1,7 +1,8 @@
 /*
- * fit_names.c - names of strategies, precisions and accelerators: Lightning's, and what they are
- * here.
+ * fit_names.c - names of strategies, precisions and accelerators: Lightning's, those of FSDP and of
+ * DeepSpeed, and what they are here. Case does not matter: torch writes FULL_SHARD.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,9 @@ static const known_name strategies[] = {
     {"auto", TRII_STRATEGY_AUTO},
     {"single", TRII_STRATEGY_SINGLE},
     {"ddp", TRII_STRATEGY_DDP},
+    {"zero1", TRII_STRATEGY_ZERO1},
+    {"zero2", TRII_STRATEGY_ZERO2},
+    {"zero3", TRII_STRATEGY_ZERO3},
     {"data_parallel", TRII_STRATEGY_DATA_PARALLEL},
     {"single_device", TRII_STRATEGY_SINGLE},
     {"dp", TRII_STRATEGY_DATA_PARALLEL},
@@ -32,8 +36,32 @@ static const known_name strategies[] = {
     {"ddp_fork_find_unused_parameters_false", TRII_STRATEGY_DDP},
     {"ddp_notebook_find_unused_parameters_true", TRII_STRATEGY_DDP},
     {"ddp_notebook_find_unused_parameters_false", TRII_STRATEGY_DDP},
+    {"fsdp", TRII_STRATEGY_ZERO3},
+    {"fully_shard", TRII_STRATEGY_ZERO3},
+    {"full_shard", TRII_STRATEGY_ZERO3},
+    {"shard_grad_op", TRII_STRATEGY_ZERO2},
+    {"no_shard", TRII_STRATEGY_DDP},
+    {"deepspeed", TRII_STRATEGY_ZERO2}, /* the stage that Lightning takes without a number */
+    {"deepspeed_stage_1", TRII_STRATEGY_ZERO1},
+    {"deepspeed_stage_2", TRII_STRATEGY_ZERO2},
+    {"deepspeed_stage_3", TRII_STRATEGY_ZERO3},
+    /* Parameters and states lie in the host's memory anyway. */
+    {"fsdp_cpu_offload", TRII_STRATEGY_ZERO3},
+    {"deepspeed_stage_1_offload", TRII_STRATEGY_ZERO1},
+    {"deepspeed_stage_2_offload", TRII_STRATEGY_ZERO2},
+    {"deepspeed_stage_3_offload", TRII_STRATEGY_ZERO3},
 };
-#define N_STRATEGIES_LISTED 4
+#define N_STRATEGIES_LISTED 7
+
+/* What is known and not to be had here, and why. */
+static const struct {
+    const char *name, *why;
+} refused_strategies[] = {
+    {"hybrid_shard", "the trainer divides over all ranks: use \"zero3\""},
+    {"_hybrid_shard_zero2", "the trainer divides over all ranks: use \"zero2\""},
+    {"deepspeed_stage_3_offload_nvme",
+     "nothing is moved to disks: use \"zero3\", which divides the parameters over the ranks"},
+};
 
 static const known_name precisions[] = {
     {"32-true", TRII_PRECISION_32},  {"bf16-mixed", TRII_PRECISION_BF16},
@@ -55,7 +83,7 @@ const char *trii_fit_call_name(trii_fit_call call)
 static tri_status refuse(const char *call, const char *option, const char *given,
                          const known_name *names, int n, int n_listed)
 {
-    const char *all[32], *near;
+    const char *all[64], *near;
     char list[TRII_ERR_BYTES / 2] = "";
     size_t used = 0;
 
@@ -72,10 +100,19 @@ static tri_status refuse(const char *call, const char *option, const char *given
                      list);
 }
 
+static bool is_same(const char *a, const char *b)
+{
+    while (*a != '\0' && tolower((unsigned char)*a) == tolower((unsigned char)*b)) {
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
 static const known_name *find(const known_name *names, int n, const char *name)
 {
     for (int i = 0; i < n; i++)
-        if (strcmp(names[i].name, name) == 0)
+        if (is_same(names[i].name, name))
             return &names[i];
     return NULL;
 }
@@ -96,14 +133,27 @@ tri_status trii_fit_strategy(const char *name, const char *call, trii_strategy *
         *strategy_out = (trii_strategy)known->value;
         return TRI_OK;
     }
-    if (begins(name, "fsdp") || begins(name, "deepspeed") || begins(name, "zero"))
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "%s: strategy \"%.64s\": parameters and optimizer states are not divided "
-                         "among ranks by tri_fit yet: tri_zero divides gradients and states in a "
-                         "loop of your own; here use \"ddp\", and tri_module_set_recompute where "
-                         "memory is short",
-                         call, name);
+    for (size_t i = 0; i < TRII_COUNT_OF(refused_strategies); i++)
+        if (is_same(refused_strategies[i].name, name))
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: strategy \"%s\": %s", call, name,
+                             refused_strategies[i].why);
     return refuse(call, "strategy", name, strategies, n, N_STRATEGIES_LISTED);
+}
+
+const char *trii_fit_strategy_name(trii_strategy strategy)
+{
+    for (int i = 0; i < N_STRATEGIES_LISTED; i++)
+        if (strategies[i].value == (int)strategy)
+            return strategies[i].name;
+    return "?";
+}
+
+tri_status trii_fit_zero_stage(int stage, const char *call, trii_strategy *strategy_out)
+{
+    if (stage < 0 || stage > 3)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: zero->stage %d: 1 to 3 (0 = 1)", call, stage);
+    *strategy_out = (trii_strategy)(TRII_STRATEGY_ZERO1 + (stage > 0 ? stage - 1 : 0));
+    return TRI_OK;
 }
 
 tri_status trii_fit_precision(const char *name, const char *call, trii_fit_numbers *precision_out)

@@ -37,7 +37,9 @@ static tri_status check_reserved(const tri_trainer *t)
         status = TRII_CHECK_RESERVED(tri_fit_early_stopping_options, opt->early_stopping);
     if (status == TRI_OK)
         status = TRII_CHECK_RESERVED(tri_fit_ema_options, opt->ema);
-    return status == TRI_OK ? TRII_CHECK_RESERVED(tri_ddp_options, opt->ddp) : status;
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_ddp_options, opt->ddp);
+    return status == TRI_OK ? TRII_CHECK_RESERVED(tri_zero_options, opt->zero) : status;
 }
 
 static tri_status check_callbacks(const tri_trainer *t)
@@ -163,6 +165,61 @@ static tri_status check_reals(const tri_trainer *t)
     return TRI_OK;
 }
 
+/* Options of one strategy are not read under another. */
+static tri_status check_strategy(tri_trainer *t)
+{
+    const tri_fit_options *opt = t->opt;
+    const char *name = opt->strategy != NULL ? opt->strategy : "auto";
+    tri_status status = trii_fit_strategy(opt->strategy, CALL, &t->set.strategy);
+    int stage;
+
+    if (status != TRI_OK)
+        return status;
+    if (opt->ddp != NULL && opt->zero != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: options of tri_ddp (ddp) and of tri_zero (zero): give one of them",
+                         CALL);
+    if (t->set.strategy == TRII_STRATEGY_AUTO && opt->zero != NULL)
+        return trii_fit_zero_stage(opt->zero->stage, CALL, &t->set.strategy);
+    stage = trii_strategy_stage(t->set.strategy);
+    if (stage > 0 && opt->ddp != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: options of tri_ddp (ddp) with strategy \"%s\": give those of "
+                         "tri_zero (zero), which has the same and more",
+                         CALL, name);
+    if (stage == 0 && opt->zero != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: options of tri_zero (zero) with strategy \"%s\": use \"zero1\", "
+                         "\"zero2\" or \"zero3\"",
+                         CALL, name);
+    if (stage > 0 && opt->zero != NULL && opt->zero->stage != 0 && opt->zero->stage != stage)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: zero->stage %d with strategy \"%s\", which is stage %d: leave one "
+                         "of them out",
+                         CALL, opt->zero->stage, name, stage);
+    return TRI_OK;
+}
+
+/* What the trainer cannot do where each rank has a part of the state. */
+static tri_status check_sharded(const tri_trainer *t)
+{
+    const tri_fit_options *opt = t->opt;
+
+    if (opt->zero != NULL && opt->zero->mesh != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: zero->mesh: the trainer divides over all ranks of zero->group, or of "
+                         "the world: leave the mesh out, or call tri_zero in a loop of your own",
+                         CALL);
+    if (t->call == TRII_FIT && trii_strategy_stage(t->set.strategy) > 0 &&
+        opt->checkpoint != NULL && opt->checkpoint->on_exception)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: checkpoint->on_exception with strategy \"%s\": ranks save "
+                         "together, which those of a fit that has failed cannot: set "
+                         "every_n_train_steps, so that little is lost, or use \"ddp\"",
+                         CALL, trii_fit_strategy_name(t->set.strategy));
+    return TRI_OK;
+}
+
 static tri_status check_texts(tri_trainer *t)
 {
     const tri_fit_options *opt = t->opt;
@@ -170,7 +227,9 @@ static tri_status check_texts(tri_trainer *t)
     tri_status status = trii_fit_accelerator(opt->accelerator, CALL);
 
     if (status == TRI_OK)
-        status = trii_fit_strategy(opt->strategy, CALL, &t->set.strategy);
+        status = check_strategy(t);
+    if (status == TRI_OK)
+        status = check_sharded(t);
     if (status == TRI_OK)
         status = trii_fit_precision(opt->precision, CALL, &t->set.precision);
     if (status != TRI_OK)

@@ -1,5 +1,6 @@
 /* fit_options_test.c - every bad option is an error that names it, its value and what to do. */
 #include "testing/fit_problem.h"
+#include "train/trainer/trainer_internal.h"
 
 /* One change to good arguments. */
 typedef struct mistake {
@@ -19,6 +20,11 @@ static fit_samples samples;
 
 static tri_dataset empty = {.length = 0};
 static tri_callback nameless = {0};
+static const tri_ddp_options no_ddp;
+static const tri_zero_options stage_2 = {.stage = 2}, stage_7 = {.stage = 7};
+static const tri_zero_options newer_zero_options = {.reserved = {1}};
+static tri_zero_options with_mesh; /* the test's */
+static const tri_fit_checkpoint_options on_exception = {.on_exception = true};
 static tri_callback *const nothing[] = {NULL}, *const classless[] = {&nameless};
 
 MISTAKE(no_name, task->name = NULL)
@@ -52,8 +58,18 @@ MISTAKE(bad_accelerator, opt->accelerator = "gpx")
 MISTAKE(no_gpu, opt->accelerator = "cuda")
 MISTAKE(misspelt, opt->strategy = "dpd")
 MISTAKE(unknown, opt->strategy = "horovod_on_mars")
-MISTAKE(sharded, opt->strategy = "fsdp")
-MISTAKE(deepspeed, opt->strategy = "deepspeed_stage_2")
+MISTAKE(zero_slip, opt->strategy = "zero_2")
+MISTAKE(stage_slip, opt->strategy = "deepspeed_stage2")
+MISTAKE(hybrid, opt->strategy = "HYBRID_SHARD")
+MISTAKE(to_disk, opt->strategy = "deepspeed_stage_3_offload_nvme")
+MISTAKE(zero_under_ddp, (opt->strategy = "ddp", opt->zero = &stage_2))
+MISTAKE(ddp_under_zero, (opt->strategy = "SHARD_GRAD_OP", opt->ddp = &no_ddp))
+MISTAKE(both_structs, (opt->zero = &stage_2, opt->ddp = &no_ddp))
+MISTAKE(other_stage, (opt->strategy = "zero1", opt->zero = &stage_2))
+MISTAKE(no_stage, opt->zero = &stage_7)
+MISTAKE(mesh_of_zero, (opt->strategy = "zero1", opt->zero = &with_mesh))
+MISTAKE(newer_zero, opt->zero = &newer_zero_options)
+MISTAKE(saved_at_failure, (opt->strategy = "zero1", opt->checkpoint = &on_exception))
 MISTAKE(true_16, opt->precision = "16-true")
 MISTAKE(true_bf16, opt->precision = "bf16-true")
 MISTAKE(engine, opt->precision = "transformer-engine")
@@ -108,9 +124,23 @@ static const mistake mistakes[] = {
     {no_gpu, TRI_ERR_UNSUPPORTED, "accelerator \"cuda\": this build has \"cpu\" alone"},
     {misspelt, TRI_ERR_INVALID_ARG, "strategy \"dpd\": did you mean \"ddp\"?"},
     {unknown, TRI_ERR_INVALID_ARG,
-     "strategy \"horovod_on_mars\": there are \"auto\", \"single\", \"ddp\", \"data_parallel\""},
-    {sharded, TRI_ERR_UNSUPPORTED, "strategy \"fsdp\": parameters and optimizer states are not"},
-    {deepspeed, TRI_ERR_UNSUPPORTED, "strategy \"deepspeed_stage_2\": parameters"},
+     "strategy \"horovod_on_mars\": there are \"auto\", \"single\", \"ddp\", \"zero1\", "
+     "\"zero2\", \"zero3\", \"data_parallel\""},
+    {zero_slip, TRI_ERR_INVALID_ARG, "strategy \"zero_2\": did you mean \"zero2\"?"},
+    {stage_slip, TRI_ERR_INVALID_ARG, "did you mean \"deepspeed_stage_2\"?"},
+    {hybrid, TRI_ERR_UNSUPPORTED, "strategy \"HYBRID_SHARD\": the trainer divides over all"},
+    {to_disk, TRI_ERR_UNSUPPORTED, "nothing is moved to disks: use \"zero3\""},
+    {zero_under_ddp, TRI_ERR_INVALID_ARG, "options of tri_zero (zero) with strategy \"ddp\": use"},
+    {ddp_under_zero, TRI_ERR_INVALID_ARG,
+     "options of tri_ddp (ddp) with strategy \"SHARD_GRAD_OP\": give those of tri_zero"},
+    {both_structs, TRI_ERR_INVALID_ARG, "(ddp) and of tri_zero (zero): give one of them"},
+    {other_stage, TRI_ERR_INVALID_ARG,
+     "zero->stage 2 with strategy \"zero1\", which is stage 1: leave one of them out"},
+    {no_stage, TRI_ERR_INVALID_ARG, "zero->stage 7: 1 to 3 (0 = 1)"},
+    {mesh_of_zero, TRI_ERR_UNSUPPORTED, "zero->mesh: the trainer divides over all ranks of"},
+    {newer_zero, TRI_ERR_INVALID_ARG, "tri_zero_options"},
+    {saved_at_failure, TRI_ERR_UNSUPPORTED,
+     "checkpoint->on_exception with strategy \"zero1\": ranks save together"},
     {true_16, TRI_ERR_UNSUPPORTED, "use \"16-mixed\""},
     {true_bf16, TRI_ERR_UNSUPPORTED, "use \"bf16-mixed\""},
     {engine, TRI_ERR_UNSUPPORTED, "needs a GPU"},
@@ -133,9 +163,16 @@ static const mistake mistakes[] = {
 
 static void every_mistake_is_named_with_its_remedy(void **state)
 {
+    tri_group *group;
+    tri_store *store;
+    tri_mesh *mesh;
     scratch s;
 
     (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+    CHECK_OK(tri_mesh_create(group, TRI_SHAPE(1), (const char *const[]){"all"}, &mesh));
+    with_mesh.mesh = mesh;
     scratch_begin(&s);
     fit_samples_make(&samples, 10, 1);
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
@@ -155,6 +192,9 @@ static void every_mistake_is_named_with_its_remedy(void **state)
             fail_msg("mistake %zu does not name the call: %s", i, tri_last_error());
         assert_int_equal(arg.seen, 0);
     }
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    tri_store_unref(store);
     tri_dataset_destroy(samples.dataset);
     scratch_end(&s);
 }
@@ -162,11 +202,31 @@ static void every_mistake_is_named_with_its_remedy(void **state)
 /* What is no mistake: Lightning's names, and the limits. */
 static void names_of_others_are_taken(void **state)
 {
-    static const char *const strategies[] = {NULL,       "auto",
-                                             "single",   "single_device",
-                                             "ddp",      "ddp_spawn",
-                                             "ddp_fork", "data_parallel",
-                                             "dp",       "ddp_find_unused_parameters_true"};
+    static const char *const strategies[] = {NULL,
+                                             "auto",
+                                             "single",
+                                             "single_device",
+                                             "ddp",
+                                             "ddp_spawn",
+                                             "ddp_fork",
+                                             "data_parallel",
+                                             "dp",
+                                             "ddp_find_unused_parameters_true",
+                                             "zero1",
+                                             "ZeRO2",
+                                             "zero3",
+                                             "deepspeed",
+                                             "deepspeed_stage_1",
+                                             "deepspeed_stage_2",
+                                             "deepspeed_stage_3",
+                                             "deepspeed_stage_2_offload",
+                                             "fsdp",
+                                             "fsdp_cpu_offload",
+                                             "FULL_SHARD",
+                                             "SHARD_GRAD_OP",
+                                             "NO_SHARD",
+                                             "fully_shard"};
+    enum { N_STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
     static const char *const precisions[] = {NULL,       "32", "32-true", "bf16",    "bf16-mixed",
                                              "16-mixed", "16", "64",      "64-true", "auto"};
     scratch s;
@@ -174,15 +234,15 @@ static void names_of_others_are_taken(void **state)
     (void)state;
     scratch_begin(&s);
     fit_samples_make(&samples, 10, 1);
-    for (size_t i = 0; i < 20; i++) {
+    for (size_t i = 0; i < N_STRATEGIES + 10; i++) {
         tri_fit_options opt = fit_quiet(s.dir);
         fit_arg arg = {.lr = 0.1};
         tri_fit_result result;
 
-        if (i < 10)
+        if (i < N_STRATEGIES)
             opt.strategy = strategies[i];
         else
-            opt.precision = precisions[i - 10];
+            opt.precision = precisions[i - N_STRATEGIES];
         opt.accelerator = i % 2 == 0 ? "cpu" : "auto";
         opt.fast_dev_run = 2;
         CHECK_OK(tri_fit(&fit_task, &(tri_fit_data){.train = samples.dataset, .batch_size = 4},
@@ -194,6 +254,37 @@ static void names_of_others_are_taken(void **state)
     assert_int_equal(scratch_count(s.dir), 0);
     tri_dataset_destroy(samples.dataset);
     scratch_end(&s);
+}
+
+static void names_of_others_are_stages(void **state)
+{
+    static const struct {
+        const char *name;
+        int stage;
+    } names[] = {{"no_shard", 0},
+                 {"ddp_spawn", 0},
+                 {"zero1", 1},
+                 {"deepspeed_stage_1", 1},
+                 {"deepspeed_stage_1_offload", 1},
+                 {"zero2", 2},
+                 {"deepspeed", 2},
+                 {"deepspeed_stage_2", 2},
+                 {"Shard_Grad_Op", 2},
+                 {"zero3", 3},
+                 {"deepspeed_stage_3_offload", 3},
+                 {"fsdp", 3},
+                 {"FULL_SHARD", 3}};
+    trii_strategy strategy;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        CHECK_OK(trii_fit_strategy(names[i].name, "tri_fit", &strategy));
+        if (trii_strategy_stage(strategy) != names[i].stage)
+            fail_msg("%s: stage %d", names[i].name, trii_strategy_stage(strategy));
+    }
+    CHECK_OK(trii_fit_zero_stage(0, "tri_fit", &strategy));
+    assert_int_equal(trii_strategy_stage(strategy), 1);
+    assert_string_equal(trii_fit_strategy_name(strategy), "zero1");
 }
 
 /* Only the call that needs a part asks for it. */
@@ -232,6 +323,7 @@ static void each_call_asks_for_what_it_needs(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_mistake_is_named_with_its_remedy),
     cmocka_unit_test(names_of_others_are_taken),
+    cmocka_unit_test(names_of_others_are_stages),
     cmocka_unit_test(each_call_asks_for_what_it_needs),
 };
 TEST_MAIN(tests)

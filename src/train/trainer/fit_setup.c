@@ -41,6 +41,15 @@ static tri_status make_devices(const tri_trainer *t)
                          t->opt->devices);
 }
 
+static tri_module *wrap_zero(const tri_trainer *t, tri_module *net)
+{
+    tri_zero_options zero = t->opt->zero != NULL ? *t->opt->zero : (tri_zero_options){0};
+
+    zero.group = t->group;
+    zero.stage = trii_strategy_stage(t->set.strategy);
+    return tri_zero(net, &zero);
+}
+
 static tri_module *wrap(tri_trainer *t, tri_module *net)
 {
     tri_ddp_options ddp = t->opt->ddp != NULL ? *t->opt->ddp : (tri_ddp_options){0};
@@ -57,6 +66,8 @@ static tri_module *wrap(tri_trainer *t, tri_module *net)
                                      : NULL);
     }
     t->is_ddp = t->size > 1;
+    if (trii_fit_is_sharded(t))
+        return wrap_zero(t, net);
     ddp.group = t->group;
     return t->is_ddp ? tri_ddp(net, &ddp) : net;
 }

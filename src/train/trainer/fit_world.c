@@ -49,6 +49,12 @@ tri_status trii_fit_send_text(tri_trainer *t, char *text, size_t bytes)
     return t->size == 1 ? TRI_OK : tri_broadcast(t->group, text, bytes, TRI_DTYPE_U8, 0, NULL);
 }
 
+/* The group that the options name; NULL = none, so it is the world. */
+static tri_group *given_group(const tri_fit_options *opt)
+{
+    return opt->ddp != NULL ? opt->ddp->group : opt->zero != NULL ? opt->zero->group : NULL;
+}
+
 /* --- this process is a rank ----------------------------------------------- */
 
 static tri_status check_size(const tri_trainer *t)
@@ -81,7 +87,7 @@ static tri_status run_here(tri_trainer *t, fit_body body, tri_fit_result *result
 {
     tri_status status = TRI_OK;
 
-    t->group = t->opt->ddp != NULL ? t->opt->ddp->group : NULL;
+    t->group = given_group(t->opt);
     if (t->group == NULL && !tri_is_initialized() && strcmp(tri_launcher(), "none") != 0)
         status = tri_init(NULL);
     if (status != TRI_OK)
@@ -89,8 +95,8 @@ static tri_status run_here(tri_trainer *t, fit_body body, tri_fit_result *result
     t->rank = t->group != NULL ? tri_group_rank(t->group) : tri_rank();
     t->size = t->group != NULL ? tri_group_size(t->group) : tri_world_size();
     if (t->rank < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: this process is not a member of ddp->group",
-                         CALL);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: this process is not a member of %s->group", CALL,
+                         t->opt->ddp != NULL ? "ddp" : "zero");
     status = check_size(t);
     return status == TRI_OK ? body(t, result) : status;
 }
@@ -280,10 +286,10 @@ tri_status trii_fit_run(tri_trainer *t, fit_body body, tri_fit_result *result)
                  .devices = t->opt->devices > 0 ? t->opt->devices : 1,
                  .nodes = t->opt->num_nodes > 0 ? t->opt->num_nodes : 1,
                  .back = {-1, -1}};
-    bool has_group = t->opt->ddp != NULL && t->opt->ddp->group != NULL;
 
-    if (has_group || strcmp(tri_launcher(), "none") != 0 || tri_is_initialized() ||
-        t->set.strategy == TRII_STRATEGY_DATA_PARALLEL || w.devices * w.nodes == 1)
+    if (given_group(t->opt) != NULL || strcmp(tri_launcher(), "none") != 0 ||
+        tri_is_initialized() || t->set.strategy == TRII_STRATEGY_DATA_PARALLEL ||
+        w.devices * w.nodes == 1)
         return run_here(t, body, result);
     if (t->set.strategy == TRII_STRATEGY_SINGLE)
         return TRII_FAIL(

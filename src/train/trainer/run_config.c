@@ -82,6 +82,7 @@ json_t *trii_config_make(const tri_trainer *t)
     ok = trii_json_put(root, "task", json_string(t->task->name)) &&
          trii_json_put(root, "seed", json_string(text)) &&
          trii_json_put(root, "world", json_integer(t->size)) &&
+         trii_json_put(root, "strategy", json_string(trii_fit_strategy_name(t->set.strategy))) &&
          trii_json_put(root, "command_line", command_line());
     for (int i = 0; i < n && ok; i++) {
         bool whole = pairs[i].value == (double)(int64_t)pairs[i].value;

@@ -52,8 +52,17 @@ typedef enum trii_strategy {
     TRII_STRATEGY_AUTO,
     TRII_STRATEGY_SINGLE,
     TRII_STRATEGY_DDP,
-    TRII_STRATEGY_DATA_PARALLEL
+    TRII_STRATEGY_DATA_PARALLEL,
+    TRII_STRATEGY_ZERO1, /* and so on: trii_strategy_stage */
+    TRII_STRATEGY_ZERO2,
+    TRII_STRATEGY_ZERO3
 } trii_strategy;
+
+/* The stage of tri_zero; 0: it is another strategy. */
+static inline int trii_strategy_stage(trii_strategy strategy)
+{
+    return strategy >= TRII_STRATEGY_ZERO1 ? (int)(strategy - TRII_STRATEGY_ZERO1) + 1 : 0;
+}
 
 typedef enum trii_fit_numbers {
     TRII_PRECISION_32,
@@ -111,7 +120,7 @@ struct tri_trainer {
     int rank, size;
 
     tri_module *model;
-    bool is_ddp;
+    bool is_ddp; /* or tri_zero's: its gradients are averaged over the ranks */
     tri_optimizer *optimizer;
     double lr;               /* that it was made with */
     tri_grad_scaler *scaler; /* NULL = none */
@@ -152,11 +161,20 @@ struct tri_trainer {
     tri_tensor **predictions_out;
 };
 
+/* Each rank has a part of the state: what reads or writes all of it is a call of all ranks. */
+static inline bool trii_fit_is_sharded(const tri_trainer *t)
+{
+    return t->size > 1 && trii_strategy_stage(t->set.strategy) > 0;
+}
+
 /* --- fit_names.c, fit_options.c ------------------------------------------- */
 
 const char *trii_fit_call_name(trii_fit_call call);
 tri_status trii_fit_strategy(const char *name, const char *call,
                              trii_strategy *strategy_out) TRI_MUST_CHECK;
+const char *trii_fit_strategy_name(trii_strategy strategy); /* the one in lists */
+tri_status trii_fit_zero_stage(int stage, const char *call,
+                               trii_strategy *strategy_out) TRI_MUST_CHECK;
 tri_status trii_fit_precision(const char *name, const char *call,
                               trii_fit_numbers *precision_out) TRI_MUST_CHECK;
 tri_status trii_fit_accelerator(const char *name, const char *call) TRI_MUST_CHECK;
