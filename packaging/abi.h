@@ -1203,18 +1203,6 @@ tri_status tri_image_read(const char *path, const tri_image_options *opt, tri_im
 tri_status tri_image_resize(const tri_image *image, const double *box, int64_t height, int64_t width, tri_image *image_out);
 tri_status tri_image_write_png(const tri_image *image, const char *path);
 tri_status tri_image_write_jpeg(const tri_image *image, int quality, const char *path);
-#define TRI_MAX_MESH_AXES 8
-#define TRI_MAX_MESH_NAME 31
-typedef struct tri_mesh tri_mesh;
-tri_status tri_mesh_create(tri_group *group, const int64_t *sizes, int n, const char *const *names, tri_mesh **mesh_out);
-void tri_mesh_destroy(tri_mesh *mesh);
-tri_group *tri_mesh_group(const tri_mesh *mesh, const char *axis);
-int tri_mesh_coordinate(const tri_mesh *mesh, const char *axis);
-int tri_mesh_size(const tri_mesh *mesh, const char *axis);
-int tri_mesh_axis_count(const tri_mesh *mesh);
-const char *tri_mesh_axis_name(const tri_mesh *mesh, int index);
-tri_status tri_mesh_submesh(const tri_mesh *mesh, const char *const *names, int n, tri_mesh **sub_out);
-tri_status tri_mesh_flatten(const tri_mesh *mesh, const char *const *names, int n, const char *name, tri_mesh **flat_out);
 typedef struct tri_param_group {
     tri_module *model;
     tri_tensor *const *params;
@@ -1353,6 +1341,33 @@ typedef struct tri_one_cycle_point {
     double momentum;
 } tri_one_cycle_point;
 tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, int64_t step, const tri_schedule_one_cycle_options *opt);
+typedef struct tri_memory_stats {
+    size_t parameters;
+    size_t gradients;
+    size_t states;
+    size_t averages;
+    size_t buffers;
+    size_t messages;
+    size_t values;
+    size_t total;
+    size_t whole_parameters;
+    size_t with_ddp;
+    uint64_t reserved[8];
+} tri_memory_stats;
+tri_status tri_memory(tri_module *model, const tri_optimizer *optimizer, const tri_ema *ema, tri_memory_stats *stats_out);
+void tri_memory_print(tri_module *model, const tri_optimizer *optimizer, const tri_ema *ema, FILE *file);
+#define TRI_MAX_MESH_AXES 8
+#define TRI_MAX_MESH_NAME 31
+typedef struct tri_mesh tri_mesh;
+tri_status tri_mesh_create(tri_group *group, const int64_t *sizes, int n, const char *const *names, tri_mesh **mesh_out);
+void tri_mesh_destroy(tri_mesh *mesh);
+tri_group *tri_mesh_group(const tri_mesh *mesh, const char *axis);
+int tri_mesh_coordinate(const tri_mesh *mesh, const char *axis);
+int tri_mesh_size(const tri_mesh *mesh, const char *axis);
+int tri_mesh_axis_count(const tri_mesh *mesh);
+const char *tri_mesh_axis_name(const tri_mesh *mesh, int index);
+tri_status tri_mesh_submesh(const tri_mesh *mesh, const char *const *names, int n, tri_mesh **sub_out);
+tri_status tri_mesh_flatten(const tri_mesh *mesh, const char *const *names, int n, const char *name, tri_mesh **flat_out);
 typedef struct tri_ddp_options {
     tri_group *group;
     size_t bucket_cap_bytes;

@@ -12,6 +12,7 @@
 #include <trireme/device.h>
 #include <trireme/dist.h>
 #include <trireme/image.h>
+#include <trireme/memory_stats.h>
 #include <trireme/mesh.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>

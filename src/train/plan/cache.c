@@ -411,5 +411,12 @@ trii_plan_stats trii_plan_stats_get(void)
     return stats;
 }
 
+static size_t cache_bytes(void)
+{
+    const trii_plan_stats stats = trii_plan_stats_get();
+
+    return stats.arena_bytes + stats.held_bytes + stats.packed_bytes;
+}
+
 const trii_executor trii_executor_plan = {
-    .name = "plan", .run = cache_run, .release = trii_plan_release};
+    .name = "plan", .run = cache_run, .release = trii_plan_release, .bytes = cache_bytes};

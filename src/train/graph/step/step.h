@@ -168,6 +168,9 @@ typedef struct trii_executor {
     tri_status (*run)(trii_step *step, const trii_segment *segment);
     /* Frees what the executor keeps (plans) and nobody uses now; NULL = nothing. */
     void (*release)(void);
+    /* Bytes of all memory that it keeps between runs: where values lie while a step runs, outputs
+     * that the next run writes again, copies of parameters; NULL = none. */
+    size_t (*bytes)(void);
 } trii_executor;
 void trii_executor_set(const trii_executor *executor); /* NULL: the registry's again */
 /* train/registry/train.c sets these, since the graph must not know their rooms: */
