@@ -1410,6 +1410,16 @@ typedef struct tri_ddp_bucket_stats {
     uint64_t reserved[4];
 } tri_ddp_bucket_stats;
 tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out, tri_ddp_bucket_stats *buckets_out, int room);
+typedef struct tri_ddp_volume_stats {
+    int64_t all_reduce, reduce_scatter;
+    int64_t all_gather;
+    int64_t norm;
+    int64_t header;
+    int64_t buffer_bytes;
+    int64_t hook_bytes;
+    uint64_t reserved[8];
+} tri_ddp_volume_stats;
+tri_status tri_ddp_volume(tri_module *model, tri_ddp_volume_stats *volume_out);
 tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root);
 tri_status tri_ddp_sync_buffers(tri_module *model);
 tri_status tri_ddp_verify(tri_module *model, bool buffers);

@@ -173,9 +173,12 @@ typedef struct tri_ddp_pass_stats {
     int n_buckets;
     size_t bytes; /* of gradients, in all buckets */
     /* What this rank passed to the group's calls: `bytes`, or fewer if a hook compresses; of a
-     * hook, only calls whose work it returned are counted. */
+     * hook, only calls whose work it returned are counted. Under tri_zero also its part of each
+     * bucket of parameters. */
     size_t sent_bytes;
-    double comm_ms;    /* time in which some bucket was sent and not yet averaged */
+    /* Time in which some bucket was sent and not yet averaged, or, under tri_zero, parameters were
+     * being gathered. */
+    double comm_ms;
     double exposed_ms; /* the part of it in which this rank waited and computed nothing */
     double hidden;     /* the share of comm_ms that is not exposed, 0 to 1; 1 if comm_ms is 0 */
     TRI_RESERVED(4);
@@ -189,9 +192,10 @@ typedef struct tri_ddp_bucket_stats {
 } tri_ddp_bucket_stats;
 
 /**
- * Measures how long the gradients are in transit. The first call starts the measurement and returns
- * no passes; from then on it costs some clock readings per bucket. Passes before a change of the
- * buckets' order (before the second step, or when a parameter is unfrozen) are not counted.
+ * Measures how long gradients, and parameters under tri_zero, are in transit. The first call starts
+ * the measurement and returns no passes; from then on it costs some clock readings per bucket.
+ * Passes before a change of the buckets' order (before the second step, or when a parameter is
+ * unfrozen) are not counted.
  *
  *   buckets_out  [room], in the order in which they are sent: the first min(room, n_buckets) are
  *                written; NULL with room 0
@@ -201,6 +205,38 @@ typedef struct tri_ddp_bucket_stats {
  */
 TRI_API TRI_MUST_CHECK tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
                                                 tri_ddp_bucket_stats *buckets_out, int room);
+
+/* Elements of the calls that a model has made since the last look, by kind: of all ranks' parts
+ * together, as a call gets them. Each tensor in a bucket is padded to 64 bytes. A reduce_scatter or
+ * all_gather of n elements moves n (N - 1) / N through each of N ranks, an all_reduce twice that.
+ */
+typedef struct tri_ddp_volume_stats {
+    /* Gradients: sums that all ranks get, and those of which each rank gets its part (tri_zero, and
+     * over a mesh of two axes that part enters an all_reduce along the first). */
+    int64_t all_reduce, reduce_scatter;
+    /* tri_zero: parameters after an update, and averages to which a further backward adds. */
+    int64_t all_gather;
+    /* tri_zero: clipping by the norm, and gradient scalers: sums of squares (f64), one for each
+     * 4,096 elements of a tensor, in an all_reduce. Of several models on one group under one
+     * optimizer the first counts them all. */
+    int64_t norm;
+    /* What precedes and ends a backward: samples and votes (f64), and which parameters are used
+     * where some are not on some rank (bytes). */
+    int64_t header;
+    int64_t buffer_bytes; /* running statistics, in broadcasts */
+    int64_t hook_bytes;   /* what a hook's calls got, in place of all_reduce and reduce_scatter */
+    TRI_RESERVED(8);
+} tri_ddp_volume_stats;
+
+/**
+ * How much a model of tri_ddp or tri_zero has communicated since the last call, or since it was
+ * made. Counts what forward, backward and update record, also in steps that fail later; not what
+ * ranks exchange when the model is made, put in order or verified.
+ * Errors: INVALID_ARG (this is not a model of tri_ddp; NULL). Does not communicate. A group of one
+ * sends nothing.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_ddp_volume(tri_module *model,
+                                                 tri_ddp_volume_stats *volume_out);
 
 /**
  * Broadcasts the root's parameters and buffers of any module to all ranks: after one rank has

@@ -113,7 +113,8 @@ static tri_module *good_module(const char *function)
     if (strncmp(function, "tri_model_resnet_", 17) == 0)
         return tri_model_resnet_of_width(18, 1, 2);
     if (is(function, "tri_ddp_sync_buffers") || is(function, "tri_ddp_verify") ||
-        is(function, "tri_ddp_join") || is(function, "tri_ddp_stats"))
+        is(function, "tri_ddp_join") || is(function, "tri_ddp_stats") ||
+        is(function, "tri_ddp_volume"))
         return tri_ddp(tri_nn_linear(3, 2, NULL), NULL);
     if (is(function, "tri_module_load"))
         return tri_nn_linear(3, 2, &(tri_nn_linear_options){.no_bias = true});

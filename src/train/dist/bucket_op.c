@@ -100,6 +100,7 @@ static tri_status send_map(trii_unit_coll *t)
         return TRI_OK;
     for (int i = 0; i < unit->n_params; i++)
         unit->map[i] = unit->params[i].used_here;
+    unit->volume.header += unit->n_params;
     return tri_all_reduce(unit->group, unit->map, unit->map, (size_t)unit->n_params, TRI_DTYPE_U8,
                           TRI_REDOP_BOR, &t->map_work);
 }
@@ -173,6 +174,21 @@ static void keep_unused(const trii_unit_coll *t)
     }
 }
 
+static void count_volume(const trii_unit_coll *t)
+{
+    const trii_bucket *wire = t->bucket->wire;
+    tri_ddp_volume_stats *volume = &t->unit->volume;
+
+    if (t->unit->averager.hook != NULL) {
+        volume->hook_bytes += (int64_t)wire->sent;
+    } else if (wire->counts != NULL) {
+        volume->reduce_scatter += (int64_t)wire->bucket.count;
+        volume->all_reduce += t->unit->across != NULL ? (int64_t)wire->own : 0;
+    } else {
+        volume->all_reduce += (int64_t)wire->bucket.count;
+    }
+}
+
 static tri_status bucket_done(trii_unit_coll *t)
 {
     for (int i = 0; i < t->n; i++) {
@@ -190,8 +206,11 @@ static tri_status bucket_done(trii_unit_coll *t)
         keep_unused(t);
     if (t->last)
         trii_unit_close_pass(t->unit, t->generation);
-    if (TRII_UNLIKELY(t->unit->stats.on))
-        trii_unit_stats_over(t->unit, t->bucket, t->last);
+    count_volume(t);
+    if (TRII_UNLIKELY(t->unit->stats.on)) {
+        t->unit->stats.n_passes += t->last && t->bucket->sent_ns != 0;
+        trii_unit_stats_over(t->unit, t->bucket, t->bucket->wire->sent);
+    }
     t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }

@@ -51,6 +51,7 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
         t->sums[3 + unit->rank / TRII_JOINED_BITS] =
             (double)(UINT64_C(1) << unit->rank % TRII_JOINED_BITS);
     t->state = TRII_UNIT_COLL_STARTED;
+    unit->volume.header += (int64_t)trii_unit_header_count(unit);
     return trii_unit_passed(unit, tri_all_reduce(unit->group, t->sums, t->sums,
                                                  trii_unit_header_count(unit), TRI_DTYPE_F64,
                                                  TRI_REDOP_SUM, &t->work));

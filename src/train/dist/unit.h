@@ -14,7 +14,7 @@
  *   shards.c           which part of each bucket a rank has and updates (ZeRO)
  *   gather_op.c        parameters become whole after the update of such parts
  *   unit_collective.h  the recorded collectives while they run: header_op.c, bucket_op.c
- *   unit_timing.c      how long each bucket takes
+ *   unit_timing.c      how long each bucket takes, and how much is sent
  *
  * How the average is made. With c_r samples on rank r (or what their mean divides by) and N = sum
  * of c_r, the gradient of the mean over all samples is sum of (c_r / N) g_r. A header (8-byte
@@ -40,6 +40,8 @@
  */
 #ifndef TRII_UNIT_H
 #define TRII_UNIT_H
+
+#include <trireme/parallel.h>
 
 #include "base/compiler.h"
 #include "base/site.h"
@@ -240,6 +242,7 @@ struct trii_unit {
         bool on;
         int64_t n_passes, comm_ns, exposed_ns, until_ns;
     } stats;
+    tri_ddp_volume_stats volume; /* since it was last asked for */
 };
 
 /* --- unit.c --------------------------------------------------------------- */
@@ -390,9 +393,10 @@ void trii_unit_buckets_free(trii_unit *unit);
 
 /* --- unit_timing.c, where stats are on ------------------------------------ */
 
-/* A bucket is sent; somebody has waited for it since; its averages are there. */
+/* A bucket is sent, or gathered; somebody has waited for it since; it is there, of which this rank
+ * has sent so many bytes. */
 void trii_unit_stats_sent(trii_unit_bucket *bucket);
 void trii_unit_stats_waited(trii_unit *unit, trii_unit_bucket *bucket, int64_t since_ns);
-void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, bool last);
+void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, size_t bytes);
 
 #endif

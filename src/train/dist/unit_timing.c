@@ -18,7 +18,7 @@ void trii_unit_stats_waited(trii_unit *unit, trii_unit_bucket *bucket, int64_t s
     unit->stats.exposed_ns += waited;
 }
 
-void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, bool last)
+void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, size_t bytes)
 {
     int64_t now = trii_now_ns(), from = bucket->sent_ns;
 
@@ -26,9 +26,8 @@ void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, bool last)
         return;
     bucket->sent_ns = 0;
     bucket->comm_ns += now - from;
-    bucket->sent_bytes += bucket->wire->sent;
+    bucket->sent_bytes += bytes;
     from = from > unit->stats.until_ns ? from : unit->stats.until_ns;
     unit->stats.comm_ns += now - from;
     unit->stats.until_ns = now;
-    unit->stats.n_passes += last;
 }

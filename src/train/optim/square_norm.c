@@ -69,7 +69,7 @@ tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n, 
  * that of their oldest unit, on all ranks. */
 typedef struct sharing {
     tri_group *group;
-    uint64_t unit;
+    trii_unit *unit;
     int64_t blocks; /* of gradients that are divided over it */
 } sharing;
 
@@ -79,14 +79,14 @@ typedef struct groups {
 } groups;
 
 /* NULL: it is whole here. */
-static const trii_unit *divided_over(const tri_tensor *param)
+static trii_unit *divided_over(const tri_tensor *param)
 {
-    const trii_unit *unit = trii_unit_of(param);
+    trii_unit *unit = trii_unit_of(param);
 
     return unit != NULL && param->placed->piece != NULL && unit->size > 1 ? unit : NULL;
 }
 
-static tri_status note_group(groups *g, const trii_unit *unit)
+static tri_status note_group(groups *g, trii_unit *unit)
 {
     int at = 0;
 
@@ -97,9 +97,9 @@ static tri_status note_group(groups *g, const trii_unit *unit)
                          "the norm of gradients that are divided over more than %d groups",
                          MAX_GROUPS);
     if (at == g->n)
-        g->list[g->n++] = (sharing){trii_unit_parts(unit), unit->id, 0};
-    if (unit->id < g->list[at].unit)
-        g->list[at].unit = unit->id;
+        g->list[g->n++] = (sharing){trii_unit_parts(unit), unit, 0};
+    if (unit->id < g->list[at].unit->id)
+        g->list[at].unit = unit;
     return TRI_OK;
 }
 
@@ -112,7 +112,7 @@ static tri_status find_groups(groups *g, tri_tensor *const *params, const trii_v
         if (grads[i] != TRII_NO_VALUE && TRII_UNLIKELY(divided_over(params[i]) != NULL))
             status = note_group(g, divided_over(params[i]));
     for (int a = 1; a < g->n; a++)
-        for (int b = a; b > 0 && g->list[b].unit < g->list[b - 1].unit; b--) {
+        for (int b = a; b > 0 && g->list[b].unit->id < g->list[b - 1].unit->id; b--) {
             sharing later = g->list[b - 1];
 
             g->list[b - 1] = g->list[b];
@@ -172,6 +172,8 @@ static tri_status exchange(trii_step *step, const groups *g, int k, const trii_v
 
     if (status == TRI_OK)
         status = trii_record_all_reduce(step, g->list[k].group, spread, TRI_REDOP_SUM, all_out);
+    if (status == TRI_OK)
+        g->list[k].unit->volume.norm += g->list[k].blocks;
     if (status == TRI_OK)
         trii_traffic_is_for(step, *all_out, "norm of gradients that are divided (tri_zero)");
     return status;

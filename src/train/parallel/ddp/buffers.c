@@ -96,6 +96,7 @@ static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers
     if (t->unit->rank == t->unit->source)
         copy_block(t, buffers->in, true);
     t->state = TRII_UNIT_COLL_STARTED;
+    t->unit->volume.buffer_bytes += (int64_t)t->block->bytes;
     return trii_unit_passed(t->unit,
                             tri_broadcast(t->unit->group, t->block->storage->data, t->block->bytes,
                                           TRI_DTYPE_U8, t->unit->source, &t->work));

@@ -1,5 +1,6 @@
 /*
- * ddp_stats.c - tri_ddp_stats: what train/dist/unit_timing.c has measured since the last call.
+ * ddp_stats.c - tri_ddp_stats, tri_ddp_volume: what a unit (train/dist/unit.h) has measured and
+ * counted since the last call.
  */
 #include "base/err.h"
 #include "train/parallel/ddp/ddp.h"
@@ -64,5 +65,21 @@ tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
     ddp->unit.stats.on = ddp->unit.group != NULL;
     ddp->unit.stats.n_passes = ddp->unit.stats.comm_ns = ddp->unit.stats.exposed_ns = 0;
     *stats_out = stats;
+    return TRI_OK;
+}
+
+tri_status tri_ddp_volume(tri_module *model, tri_ddp_volume_stats *volume_out)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+    tri_status status = tri_module_status(model);
+
+    if (status == TRI_OK)
+        status = trii_need(volume_out, "ddp_volume", "volume_out");
+    if (status != TRI_OK)
+        return status;
+    if (ddp == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_volume: the module was not made by tri_ddp");
+    *volume_out = ddp->unit.volume;
+    ddp->unit.volume = (tri_ddp_volume_stats){0};
     return TRI_OK;
 }
