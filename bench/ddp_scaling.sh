@@ -50,7 +50,7 @@ for model in $models; do
         "$bench_bin/trirun" --standalone --nproc-per-node 2 \
             "$bench_bin/bench_ddp_step" share "$model" "$(batch_of "$model")" "$turns" "$steps" >>"$bench_work/$model"
         ! with_peers || "$TRI_PEER_PYTHON" -m torch.distributed.run --standalone --nproc-per-node 2 \
-            bench/peer_ddp.py "$model" "$(batch_of "$model")" "$turns" "$steps" >>"$bench_work/peer_$model"
+            bench/peer_ddp.py share "$model" "$(batch_of "$model")" "$turns" "$steps" >>"$bench_work/peer_$model"
         round=$((round + 1))
         echo "$model: round $round of $rounds" >&2
     done

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""peer_ddp.py MODEL BATCH [ROUNDS [STEPS]] - `bench_ddp_step share` (bench/ddp_step.c) in PyTorch:
-DistributedDataParallel over Gloo against a replica of its own on each worker. Started by
-torch.distributed.run; prints "share with without"."""
+"""peer_ddp.py share|fsdp MODEL BATCH [ROUNDS [STEPS]] - bench/ddp_step.c in PyTorch, over Gloo:
+
+share: DistributedDataParallel against a replica of its own on each worker.
+fsdp: FSDP2, which shards each block and then the rest, against DistributedDataParallel.
+
+Started by torch.distributed.run; prints "share with without"."""
 import os
 import statistics
 import sys
@@ -10,10 +13,17 @@ import time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import peer_gpt
 import peer_steps
+
+
+def sharded(net):
+    for unit in [m for m in net.modules() if isinstance(m, (peer_gpt.Block, peer_steps.Block))]:
+        fully_shard(unit)
+    return fully_shard(net)
 
 
 def task(model, batch, wrap):
@@ -55,11 +65,13 @@ def timed(step, steps):
 
 
 def main():
-    model, batch = sys.argv[1], int(sys.argv[2])
-    rounds, steps = [int(a) for a in (sys.argv[3:5] + ["5", "4"][len(sys.argv[3:5]):])]
+    what, model, batch = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    rounds, steps = [int(a) for a in (sys.argv[4:6] + ["5", "4"][len(sys.argv[4:6]):])]
     dist.init_process_group("gloo")
-    together, alone = task(model, batch, DistributedDataParallel), task(model, batch, lambda net: net)
-    turns = [(timed(together, steps), timed(alone, steps)) for _ in range(rounds)]
+    wraps = {"share": (DistributedDataParallel, lambda net: net),
+             "fsdp": (sharded, DistributedDataParallel)}[what]
+    measured, plain = [task(model, batch, wrap) for wrap in wraps]
+    turns = [(timed(measured, steps), timed(plain, steps)) for _ in range(rounds)]
     if dist.get_rank() == 0:
         print("%.4f %.3f %.3f" % (statistics.median(b / a for a, b in turns),
                                   statistics.median(a for a, _ in turns),
