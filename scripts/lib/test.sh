@@ -241,6 +241,7 @@ run_test() {
 
     case $mode in
     one) test_preset dev -L quick ;;
+    preset-asan | preset-tsan) test_preset "${mode#preset-}" -LE tree ;; # checks are of what users get
     preset-*) test_preset "${mode#preset-}" ;;
     all)
         # Everything once, as users get it; then what is quick, with assertions: asan by the first
