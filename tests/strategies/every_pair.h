@@ -9,12 +9,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PAIRS_FACTORS 10 /* at most */
+#define PAIRS_FACTORS 12 /* at most */
 #define PAIRS_LEVELS 8
 
 typedef struct pairs {
     int n_factors;
     int levels[PAIRS_FACTORS];
+    bool (*goes)(const int *level); /* what can be chosen; NULL: everything */
     bool met[PAIRS_FACTORS][PAIRS_LEVELS][PAIRS_FACTORS][PAIRS_LEVELS];
 } pairs;
 
@@ -52,24 +53,34 @@ static inline int pairs_new(pairs *p, const int *level, bool take)
     return n;
 }
 
-/* The next choice: the one in which most pairs meet for the first time, of several the first at or
- * after combination `from`. False: all have met. */
-static inline bool pairs_next(pairs *p, int from, int *level)
+/* Of every `stride`-th combination from `from` on, the first of those in which most pairs meet for
+ * the first time; *most_io, how many, has to grow. */
+static inline void pairs_search(pairs *p, int from, int stride, int *most_io, int *best)
 {
-    int all = pairs_all(p), best = 0, found = 0;
+    int all = pairs_all(p), level[PAIRS_FACTORS];
 
-    for (int i = 0; i < all; i++) {
+    for (int i = 0; i < all; i += stride) {
         int n;
 
         pairs_levels(p, (from + i) % all, level);
         n = pairs_new(p, level, false);
-        if (n > best) {
-            best = n;
-            found = (from + i) % all;
-        }
+        if (n <= *most_io || (p->goes != NULL && !p->goes(level)))
+            continue;
+        *most_io = n;
+        memcpy(best, level, sizeof(level));
     }
-    pairs_levels(p, found, level);
-    return pairs_new(p, level, true) > 0;
+}
+
+/* The next choice: one in which many pairs meet for the first time. False: all that can have met.
+ * The stride is a prime, so that it goes through all levels of every factor. */
+static inline bool pairs_next(pairs *p, int from, int *level)
+{
+    int most = 0;
+
+    pairs_search(p, from, pairs_all(p) > 20000 ? 17 : 1, &most, level);
+    if (most == 0)
+        pairs_search(p, from, 1, &most, level);
+    return most > 0 && pairs_new(p, level, true) > 0;
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
+#include "strategies/stages.h"
 #include "testing/check.h"
 
 #define ROWS 48
@@ -156,11 +157,20 @@ static inline void composition_text(const kind *k, const composition *c, char *t
     static const char *const gathers[] = {"one batch", "two batches", "two batches, no_sync"};
     static const char *const updates[] = {"SGD", "SGD clipped", "AdamW", "AdamW clipped"};
 
-    snprintf(text, bytes, "%s, %d ranks (0: no DDP), %s, %s, %s%s%s%s%s%s", k->name, c->ranks,
-             places[c->place], gathers[c->gather], updates[c->update],
-             c->recompute ? ", recomputed" : "", c->uneven ? ", uneven shares" : "",
-             c->small_buckets ? ", small buckets" : "", c->hook != NULL ? ", a hook" : "",
-             c->join ? ", join" : "");
+    snprintf(text, bytes,
+             "%s, %d ranks (0: no DDP), stage %d of ZeRO (0: DDP)%s, %s, %s, %s%s%s%s%s%s", k->name,
+             c->ranks, c->zero, c->replicas > 0 ? ", HSDP" : "", places[c->place],
+             gathers[c->gather], updates[c->update], c->recompute ? ", recomputed" : "",
+             c->uneven ? ", uneven shares" : "", c->small_buckets ? ", small buckets" : "",
+             c->hook != NULL ? ", a hook" : "", c->join ? ", join" : "");
+}
+
+/* What tri_zero takes: it is over ranks, copies are of an even number of them, and hooks of the
+ * user want whole gradients. */
+static inline bool division_goes(int ranks, int zero, bool copies, bool hook)
+{
+    return (zero == 0 || (ranks > 0 && !(zero > 1 && hook))) &&
+           (!copies || (zero > 0 && ranks % 2 == 0));
 }
 
 /* The nearest that goes with the kind of model. */

@@ -28,11 +28,18 @@ static const char *compare(rank_env *env, work *w, tri_group *group)
     return difference(j, w->sums, &j->ranks[0], &w->alone, text, sizeof(text));
 }
 
+static bool goes(const int *level)
+{
+    return division_goes(RANKS, level[7], level[8], level[6]);
+}
+
 static const char *ranks_main(rank_env *env)
 {
     const kind *k = env->arg;
     int placements = k->parts != NULL ? N_PLACEMENTS : ONE_LAYER;
-    static pairs p = {.n_factors = 7, .levels = {0, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2}};
+    static pairs p = {.n_factors = 9,
+                      .levels = {0, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2, STAGES + 1, 2},
+                      .goes = goes};
     const char *failure = NULL;
     tri_group *group = NULL;
     work *w = calloc(1, sizeof(*w));
@@ -42,16 +49,17 @@ static const char *ranks_main(rank_env *env)
     RANK_TRY(env, tri_cpu_devices_set(MAX_DEVICES));
     p.levels[0] = placements;
     while (failure == NULL && pairs_next(&p, 700, level)) {
-        w->j =
-            (job){.k = k,
-                  .c = composition_that_goes(k, (composition){.ranks = RANKS,
-                                                              .place = (placement)level[0],
-                                                              .gather = (gathering)level[1],
-                                                              .update = (updating)level[2],
-                                                              .recompute = level[3],
-                                                              .uneven = level[4],
-                                                              .small_buckets = level[5],
-                                                              .hook = level[6] ? sum_hook : NULL})};
+        w->j = (job){.k = k,
+                     .c = composition_that_goes(k, (composition){.ranks = RANKS,
+                                                                 .place = (placement)level[0],
+                                                                 .gather = (gathering)level[1],
+                                                                 .update = (updating)level[2],
+                                                                 .recompute = level[3],
+                                                                 .uneven = level[4],
+                                                                 .small_buckets = level[5],
+                                                                 .hook = level[6] ? sum_hook : NULL,
+                                                                 .zero = level[7],
+                                                                 .replicas = level[8] ? 2 : 0})};
         composition_text(k, &w->j.c, w->j.name, sizeof(w->j.name));
         failure = train_rank(env, group, &w->j);
         if (failure == NULL)

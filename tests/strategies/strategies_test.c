@@ -1,6 +1,7 @@
 /*
  * strategies_test.c - every strategy, and every two of them together, train as one process does:
- * DDP on 1, 2, 4, 6 and 8 ranks (threads) and none, DataParallel, a network on two devices,
+ * DDP and the stages of ZeRO on 1, 2, 4, 6 and 8 ranks (threads) and none, over one axis and over
+ * a mesh of two (HSDP), DataParallel, a network on two devices,
  * accumulation with and without no_sync, recomputation, clipping, SGD and AdamW, uneven shares.
  */
 /* ctest: start=first timeout=120 */
@@ -75,7 +76,9 @@ static composition composition_of(const kind *k, const int *level)
                                                            .uneven = level[5],
                                                            .small_buckets = level[6],
                                                            .hook = level[7] ? sum_hook : NULL,
-                                                           .join = level[8]});
+                                                           .join = level[8],
+                                                           .zero = level[9],
+                                                           .replicas = level[10] ? 2 : 0});
 
     if (c.ranks == 0 || c.place == TWO_GROUPS || k->statistics) /* of one model, by empty batches */
         c.join = false;
@@ -84,13 +87,20 @@ static composition composition_of(const kind *k, const int *level)
     return c;
 }
 
+static bool goes(const int *level)
+{
+    return division_goes(rank_counts[level[0]], level[9], level[10], level[7]);
+}
+
 static void check_pairs(const kind *k, int from)
 {
     static pairs p;
     int level[PAIRS_FACTORS], n = 0, placements = k->parts != NULL ? N_PLACEMENTS : ONE_LAYER;
 
-    p = (pairs){.n_factors = 9,
-                .levels = {RANK_COUNTS, placements, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2, 2}};
+    p = (pairs){.n_factors = 11,
+                .levels = {RANK_COUNTS, placements, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2, 2,
+                           STAGES + 1, 2},
+                .goes = goes};
     CHECK_OK(tri_cpu_devices_set(MAX_DEVICES));
     while (pairs_next(&p, from, level)) {
         composition c = composition_of(k, level);

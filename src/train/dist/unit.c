@@ -226,5 +226,6 @@ void trii_unit_free(trii_unit *unit)
     free_lists(unit);
     tri_group_unref(unit->within);
     tri_group_unref(unit->across);
+    tri_group_unref(unit->axis);
     tri_group_unref(unit->group);
 }

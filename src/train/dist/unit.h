@@ -180,9 +180,10 @@ struct trii_unit {
     tri_group *group; /* a reference; NULL = one rank, which only counts its samples */
     int rank, size;
     /* A unit over a mesh of two axes (HSDP): its ranks share out the parts along `within`, and
-     * ranks along `across` have the same part. References; NULL: along one axis, which is `group`.
-     */
-    tri_group *within, *across;
+     * ranks along `across` have the same part. Groups of its own, since what it calls there has the
+     * order of `group`; `axis` has the ranks of `within`, and is the mesh's, for what others record
+     * and order. References; NULL: along one axis, which is `group`. */
+    tri_group *within, *across, *axis;
     /* Unique in the process, and growing: part of plans' identity, and the order of units. */
     uint64_t id;
     size_t first_bucket_bytes, bucket_cap_bytes;
@@ -272,6 +273,11 @@ static inline tri_group *trii_unit_parts(const trii_unit *unit)
 {
     return unit->within != NULL ? unit->within : unit->group;
 }
+/* The same ranks: the group that several units of one mesh have in common. */
+static inline tri_group *trii_unit_axis(const trii_unit *unit)
+{
+    return unit->axis != NULL ? unit->axis : unit->group;
+}
 /* Peers that wait in one of its groups get the reason. */
 static inline void trii_unit_abort(const trii_unit *unit, const char *why)
 {
@@ -280,6 +286,7 @@ static inline void trii_unit_abort(const trii_unit *unit, const char *why)
         return;
     tri_group_abort(unit->within, why);
     tri_group_abort(unit->across, why);
+    tri_group_abort(unit->axis, why);
 }
 
 static inline trii_unit *trii_unit_of(const tri_tensor *tensor)

@@ -90,14 +90,14 @@ static tri_status note_group(groups *g, trii_unit *unit)
 {
     int at = 0;
 
-    for (; at < g->n && g->list[at].group != trii_unit_parts(unit); at++)
+    for (; at < g->n && g->list[at].group != trii_unit_axis(unit); at++)
         ;
     if (at == MAX_GROUPS)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "the norm of gradients that are divided over more than %d groups",
                          MAX_GROUPS);
     if (at == g->n)
-        g->list[g->n++] = (sharing){trii_unit_parts(unit), unit, 0};
+        g->list[g->n++] = (sharing){trii_unit_axis(unit), unit, 0};
     if (unit->id < g->list[at].unit->id)
         g->list[at].unit = unit;
     return TRI_OK;
@@ -149,7 +149,7 @@ static tri_status make_table(trii_step *step, groups *g, tri_tensor *const *para
         row[TRII_SQUARE_OWN] = blocks_in(tri_tensor_numel(trii_home(params[i])));
         row[TRII_SQUARE_START] = unit != NULL ? blocks_in(params[i]->placed->start) : 0;
         for (int k = 0; unit != NULL && k < g->n; k++) {
-            if (g->list[k].group != trii_unit_parts(unit))
+            if (g->list[k].group != trii_unit_axis(unit))
                 continue;
             row[TRII_SQUARE_GROUP] = k + 1;
             g->list[k].blocks += row[TRII_SQUARE_BLOCKS];

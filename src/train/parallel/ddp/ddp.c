@@ -256,6 +256,7 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     ddp->unit.stage = recipe->stage;
     ddp->unit.within = recipe->within != NULL ? tri_group_ref(recipe->within) : NULL;
     ddp->unit.across = recipe->across != NULL ? tri_group_ref(recipe->across) : NULL;
+    ddp->unit.axis = recipe->axis != NULL ? tri_group_ref(recipe->axis) : NULL;
     ddp->options = status == TRI_OK ? *opt : (tri_ddp_options){0};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;

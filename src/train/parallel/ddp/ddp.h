@@ -54,8 +54,8 @@ tri_status trii_replica_send(tri_module *net, tri_group *group, int root) TRI_MU
 typedef struct trii_ddp_recipe {
     const char *call; /* for messages */
     tri_ddp_options options;
-    int stage;                  /* of ZeRO; 0: DDP */
-    tri_group *within, *across; /* as in trii_unit; borrowed */
+    int stage;                         /* of ZeRO; 0: DDP */
+    tri_group *within, *across, *axis; /* as in trii_unit; borrowed */
     tri_status known; /* whether the options are good: else where the others are is not known */
 } trii_ddp_recipe;
 

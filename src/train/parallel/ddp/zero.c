@@ -32,22 +32,34 @@ static tri_status check_options(const tri_zero_options *opt)
     return TRI_OK;
 }
 
-/* The groups of a mesh. *flat_out: one axis of all ranks in place of two; the caller destroys it.
- */
-static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, tri_mesh **flat_out)
+/* What take_mesh makes; the caller frees it. */
+typedef struct mesh_groups {
+    tri_mesh *flat; /* one axis of all ranks in place of two */
+    tri_group *within, *across;
+} mesh_groups;
+
+/* The groups of a mesh. */
+static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, mesh_groups *own)
 {
     const char *names[2] = {tri_mesh_axis_name(mesh, 0), tri_mesh_axis_name(mesh, 1)};
+    tri_group *axis = tri_mesh_group(mesh, names[tri_mesh_axis_count(mesh) - 1]);
+    tri_group *copies = tri_mesh_group(mesh, names[0]);
     tri_status status;
 
-    recipe->options.group = tri_mesh_group(mesh, names[tri_mesh_axis_count(mesh) - 1]);
-    if (tri_mesh_axis_count(mesh) == 1 || tri_mesh_size(mesh, names[0]) == 1)
+    recipe->options.group = axis;
+    if (tri_mesh_axis_count(mesh) == 1 || tri_group_size(copies) == 1)
         return TRI_OK;
-    status = tri_mesh_flatten(mesh, names, 2, "all", flat_out);
+    status = tri_mesh_flatten(mesh, names, 2, "all", &own->flat);
+    if (status == TRI_OK)
+        status = tri_group_split(axis, 0, 0, NULL, &own->within);
+    if (status == TRI_OK)
+        status = tri_group_split(copies, 0, 0, NULL, &own->across);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "tri_zero");
-    recipe->within = recipe->options.group;
-    recipe->across = tri_mesh_group(mesh, names[0]);
-    recipe->options.group = tri_mesh_group(*flat_out, NULL);
+    recipe->axis = axis;
+    recipe->within = own->within;
+    recipe->across = own->across;
+    recipe->options.group = tri_mesh_group(own->flat, NULL);
     return TRI_OK;
 }
 
@@ -55,7 +67,7 @@ tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
 {
     const tri_status known = check_options(opt);
     tri_module *model;
-    tri_mesh *flat = NULL;
+    mesh_groups own = {0};
     trii_ddp_recipe recipe = {.call = "tri_zero", .stage = 1, .known = known};
 
     if (known == TRI_OK && opt != NULL)
@@ -70,8 +82,10 @@ tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
     if (known == TRI_OK && opt != NULL && opt->stage > 0)
         recipe.stage = opt->stage;
     if (known == TRI_OK && opt != NULL && opt->mesh != NULL)
-        recipe.known = take_mesh(opt->mesh, &recipe, &flat);
+        recipe.known = take_mesh(opt->mesh, &recipe, &own);
     model = trii_ddp_make(own_net, &recipe);
-    tri_mesh_destroy(flat);
+    tri_group_unref(own.within);
+    tri_group_unref(own.across);
+    tri_mesh_destroy(own.flat);
     return model;
 }
