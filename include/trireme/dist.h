@@ -37,6 +37,10 @@
  * reduction that the dtype does not have; this process is not a member of the group), STATE (there
  * is no world). Of the run: MISMATCH (ranks differ in what they record or in its size; TRI_CHECK=
  * order names both calls and their lines), and those of the group.
+ *
+ * A rank whose step fails while others may be waiting for it, in a collective that is refused here
+ * or in a gradient that has not been recorded yet, aborts the group, and they get its reason. That
+ * is so even where all ranks make the same mistake.
  */
 #ifndef TRIREME_DIST_H
 #define TRIREME_DIST_H

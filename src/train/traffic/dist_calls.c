@@ -22,7 +22,8 @@ typedef struct call {
     tri_status status;
 } call;
 
-static call begin(const char *name, tri_tensor *x, tri_group *group)
+/* The group comes first: a refusal of anything else is told to it. */
+static call begin_in(const char *name, tri_tensor *x, tri_group *group)
 {
     call c = {.name = name,
               .step = trii_step_current(),
@@ -31,14 +32,22 @@ static call begin(const char *name, tri_tensor *x, tri_group *group)
               .in = TRII_NO_VALUE,
               .out = TRII_NO_VALUE};
 
-    if (c.step == NULL)
+    c.status = trii_group_resolve(&c.group, "dist");
+    if (c.status != TRI_OK)
+        c.group = NULL;
+    else if (c.step == NULL)
         c.status = TRI_ERR_NO_MEMORY;
-    else if (x == NULL)
+    return c;
+}
+
+static call begin(const char *name, tri_tensor *x, tri_group *group)
+{
+    call c = begin_in(name, x, group);
+
+    if (c.status == TRI_OK && x == NULL)
         c.status = TRII_FAIL(TRI_ERR_INVALID_ARG, "x is NULL");
-    else
-        c.status = trii_resolve(c.step, x, &c.in);
     if (c.status == TRI_OK)
-        c.status = trii_group_resolve(&c.group, "dist");
+        c.status = trii_resolve(c.step, x, &c.in);
     c.out = c.in;
     return c;
 }
@@ -67,12 +76,25 @@ static bool is_alone(const call *c, tri_redop op)
            (tri_group_size(c->group) == 1 && (op == TRI_REDOP_SUM || op == TRI_REDOP_AVG));
 }
 
+/* Peers may be waiting in this collective, which will never be run here. */
+static tri_tensor *refused(const call *c)
+{
+    tri_tensor *x = c->x, *failed = trii_handle_refused(c->step, c->name, &x, x != NULL, c->status);
+    char line[TRII_ERR_BYTES];
+
+    (void)snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (c->group != NULL && tri_group_size(c->group) > 1)
+        tri_group_abort(c->group, line);
+    trii_err_set("%s", line);
+    return failed;
+}
+
 static tri_tensor *end(const call *c)
 {
     tri_tensor *x = c->x;
 
     if (c->status != TRI_OK)
-        return trii_handle_refused(c->step, c->name, &x, x != NULL, c->status);
+        return refused(c);
     return c->out == c->in && x != NULL ? x : trii_handle_recorded(c->step, c->out);
 }
 
@@ -170,17 +192,14 @@ static tri_status type_of(const int64_t *shape, int ndim, tri_dtype dtype, trii_
 tri_tensor *tri_dist_recv(const int64_t *shape, int ndim, tri_dtype dtype, bool requires_grad,
                           int peer, int tag, tri_group *group)
 {
-    call c = {.name = "dist_recv",
-              .step = trii_step_current(),
-              .group = group,
-              .in = TRII_NO_VALUE,
-              .out = TRII_NO_VALUE};
+    call c = begin_in("dist_recv", NULL, group);
     trii_type type;
 
-    c.status = c.step != NULL ? type_of(shape, ndim, dtype, &type) : TRI_ERR_NO_MEMORY;
     if (c.status == TRI_OK)
-        c.status =
-            trii_record_recv(c.step, group, &type, requires_grad, peer, tag, TRII_NO_VALUE, &c.out);
+        c.status = type_of(shape, ndim, dtype, &type);
+    if (c.status == TRI_OK)
+        c.status = trii_record_recv(c.step, c.group, &type, requires_grad, peer, tag, TRII_NO_VALUE,
+                                    &c.out);
     return end(&c);
 }
 

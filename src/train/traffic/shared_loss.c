@@ -9,12 +9,14 @@
 #include "train/graph/ops/own_part.h"
 #include "train/graph/ops/rules.h"
 #include "train/traffic/along.h"
+#include "train/traffic/awaited.h"
 
 /* One for each value; the step owns it. */
 typedef struct shared {
     trii_host_op owned; /* first; never recorded */
     trii_part_gradient gradient;
-    int dim; /* along which it was cut; -1: it was not */
+    int dim;                            /* along which it was cut; -1: it was not */
+    trii_awaited *awaited, of_gradient; /* the first is the second, also where all this is const */
 } shared;
 
 static tri_status record(const trii_part_gradient *gradient, trii_step *step, trii_vid g,
@@ -23,6 +25,7 @@ static tri_status record(const trii_part_gradient *gradient, trii_step *step, tr
     const shared *own =
         (const shared *)(const void *)((const char *)gradient - offsetof(shared, gradient));
 
+    trii_await_no_more(own->awaited);
     return own->dim < 0 ? trii_record_reduce_from(step, gradient->group, g, out)
                         : trii_record_gather_along(step, gradient->group, trii_record_gather_from,
                                                    g, own->dim, out);
@@ -45,6 +48,8 @@ static tri_status shared_new(trii_step *step, tri_group *group, int dim,
         return status;
     own->gradient = (trii_part_gradient){.record = record, .group = tri_group_ref(group)};
     own->dim = dim;
+    own->awaited = &own->of_gradient;
+    trii_await(step, own->awaited, group);
     *gradient_out = &own->gradient;
     return TRI_OK;
 }

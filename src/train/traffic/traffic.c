@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "train/graph/ops/rules.h"
 #include "train/graph/step/type.h"
+#include "train/traffic/awaited.h"
 #include "comm/group/join/world.h"
 
 /* Gradients of messages have tags of their own, so that they never take each other's place. */
@@ -26,6 +27,7 @@ typedef struct traffic {
     tri_redop redop;
     int peer, tag;
     trii_traffic_grad grad; /* NULL: the kind's own */
+    trii_awaited awaited;   /* its gradient */
     size_t elements[];      /* all_to_all_v: what goes to each rank, then what comes from each */
 } traffic;
 
@@ -218,6 +220,15 @@ static tri_group *mixes(const trii_host_op *op)
 
 /* --- gradients ------------------------------------------------------------ */
 
+/* The operation whose gradient is being recorded. */
+static const traffic *differentiated(const trii_node *node)
+{
+    traffic *t = (traffic *)node->host;
+
+    trii_await_no_more(&t->awaited);
+    return t;
+}
+
 static tri_status has_gradient(const traffic *t)
 {
     if (t->redop == TRI_REDOP_SUM || t->redop == TRI_REDOP_AVG)
@@ -228,7 +239,7 @@ static tri_status has_gradient(const traffic *t)
 static tri_status all_reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                   const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
     tri_status status = has_gradient(t);
 
     (void)needs;
@@ -240,7 +251,7 @@ static tri_status all_reduce_grad(trii_step *step, const trii_node *node, const 
 static tri_status all_gather_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                   const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
 
     (void)needs;
     return trii_record_reduce_scatter(step, t->group, grad_out[0], TRI_REDOP_SUM, &grad_in[0]);
@@ -250,7 +261,7 @@ static tri_status reduce_scatter_grad(trii_step *step, const trii_node *node,
                                       const trii_vid *grad_out, const bool *needs,
                                       trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
     tri_status status = has_gradient(t);
 
     (void)needs;
@@ -265,7 +276,7 @@ static tri_status reduce_scatter_grad(trii_step *step, const trii_node *node,
 static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                   const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
 
     (void)needs;
     return trii_record_all_to_all(step, t->group, grad_out[0], &grad_in[0]);
@@ -274,7 +285,7 @@ static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const 
 static tri_status all_to_all_v_grad(trii_step *step, const trii_node *node,
                                     const trii_vid *grad_out, const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
     const trii_row_exchange back = {.to = t->elements + tri_group_size(t->group),
                                     .from = t->elements,
                                     .type = step->values[step->in_ids[node->first_in]].type};
@@ -290,7 +301,7 @@ static const trii_host_kind reduce_kind;
 static tri_status broadcast_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                  const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
 
     (void)needs;
     return rooted(step, t->group, &reduce_kind, grad_out[0], t->peer, &grad_in[0]);
@@ -299,7 +310,7 @@ static tri_status broadcast_grad(trii_step *step, const trii_node *node, const t
 static tri_status reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                               const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
 
     (void)needs;
     return trii_record_broadcast(step, t->group, grad_out[0], t->peer, &grad_in[0]);
@@ -314,7 +325,7 @@ static tri_status recv_value(trii_step *step, tri_group *group, const trii_type 
 static tri_status send_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                             const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
     const trii_type type = step->values[step->in_ids[node->first_in]].type;
 
     (void)grad_out;
@@ -326,7 +337,7 @@ static tri_status send_grad(trii_step *step, const trii_node *node, const trii_v
 static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                             const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
     trii_vid token;
 
     (void)needs;
@@ -337,7 +348,7 @@ static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_v
 static tri_status given_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                              const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = (const traffic *)node->host;
+    const traffic *t = differentiated(node);
 
     (void)needs;
     return t->grad(step, t->group, grad_out[0], &grad_in[0]);
@@ -405,7 +416,10 @@ static tri_status record_with(trii_step *step, const trii_host_kind *kind, const
     t->receives = kind == &recv_kind;
     op->group = (uint64_t)(uintptr_t)like->group;
     op->identity = (uint64_t)like->redop << 32; /* the types are in the plan's key themselves */
-    return trii_record_host(step, op, call, out);
+    status = trii_record_host(step, op, call, out);
+    if (status == TRI_OK && step->values[*out].requires_grad)
+        trii_await(step, &t->awaited, t->group);
+    return status;
 }
 
 static tri_status record(trii_step *step, const trii_host_kind *kind, const traffic *like,
