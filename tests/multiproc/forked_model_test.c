@@ -1,6 +1,6 @@
 /*
- * forked_model_test.c - a child of fork that goes on with its parent's model of tri_ddp is told
- * that the group is its parent's, whose training goes on; also where no threads compute.
+ * forked_model_test.c - a child of fork that goes on with its parent's model of tri_ddp or tri_zero
+ * is told that the group is its parent's, whose training goes on; also where no threads compute.
  */
 /* ctest: also=TRI_EAGER=1 */
 #include <sys/wait.h>
@@ -22,11 +22,12 @@ static tri_status train(tri_module *model, tri_optimizer *opt, tri_tensor *x)
 }
 
 /* 0: told so. */
-static int go_on(tri_module *model, tri_optimizer *opt, tri_tensor *x)
+static int go_on(tri_module *model, tri_optimizer *opt, tri_tensor *x, bool zero)
 {
     alarm(20);
     return train(model, opt, x) == TRI_ERR_STATE &&
-                   strstr(tri_last_error(), "child of fork()") != NULL
+                   strstr(tri_last_error(), zero ? "tri_zero: this is a child of fork()"
+                                                 : "tri_ddp: this is a child of fork()") != NULL
                ? 0
                : 1;
 }
@@ -35,12 +36,14 @@ static const char *train_and_fork(rank_env *env)
 {
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 4), TRI_DTYPE_F32, ones);
+    const bool *zero = env->arg;
     tri_group *group = NULL;
     tri_module *model;
     tri_optimizer *opt;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    model = tri_ddp(tri_nn_linear(4, 3, NULL), &(tri_ddp_options){.group = group});
+    model = *zero ? tri_zero(tri_nn_linear(4, 3, NULL), &(tri_zero_options){.group = group})
+                  : tri_ddp(tri_nn_linear(4, 3, NULL), &(tri_ddp_options){.group = group});
     RANK_TRY(env, tri_module_status(model));
     opt = tri_sgd(model, 0.1, NULL);
     for (int step = 0; step < 4; step++) {
@@ -48,7 +51,7 @@ static const char *train_and_fork(rank_env *env)
         pid_t child = env->rank == 1 && step > 0 ? fork() : -1;
 
         if (child == 0)
-            _exit(go_on(model, opt, x));
+            _exit(go_on(model, opt, x, *zero));
         if (child > 0 && (waitpid(child, &status, 0) != child || status != 0))
             return RANK_FAIL(env, "the child ended with %#x", (unsigned)status);
         RANK_TRY(env, train(model, opt, x));
@@ -64,7 +67,8 @@ static const char *train_and_fork(rank_env *env)
 static void a_child_that_trains_on_is_told(void **state)
 {
     (void)state;
-    run_processes(2, &shm_options, train_and_fork, NULL, NULL, 60);
+    for (int zero = 0; zero < 2; zero++)
+        run_processes(2, &shm_options, train_and_fork, &(bool){zero != 0}, NULL, 60);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -26,7 +26,7 @@ static const struct {
 typedef enum cut { EVENLY, ALL_TO_FIRST, ALL_TO_LAST, IN_TURN, UNEVENLY, CUTS } cut;
 
 typedef struct sharded {
-    trii_unit unit; /* of it only the group, rank and size are set */
+    trii_unit unit; /* of it only the call, group, rank and size are set */
     trii_placed placed[PARAMS];
     tri_tensor *params[PARAMS], *whole[PARAMS];
     int64_t start[PARAMS], count[PARAMS]; /* of all of them, divided or not */
@@ -75,7 +75,9 @@ static inline tri_tensor *sharded_numbers(int i, uint64_t seed)
 /* undivided: bit i = parameter i stays whole on all ranks. */
 static inline tri_status sharded_make(sharded *s, const rank *r, cut how, unsigned undivided)
 {
-    *s = (sharded){.unit = {.group = r->group, .rank = r->index, .size = r->size, .id = 1}};
+    *s = (sharded){
+        .unit = {
+            .call = "tri_zero", .group = r->group, .rank = r->index, .size = r->size, .id = 1}};
     for (int i = 0; i < PARAMS; i++) {
         int64_t n, blocks, end;
 

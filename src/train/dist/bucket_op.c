@@ -110,7 +110,7 @@ static TRII_NOINLINE tri_status gave_up(trii_unit_coll *t, tri_status status)
 {
     char line[TRII_ERR_BYTES];
 
-    status = trii_unit_called(status);
+    status = trii_unit_called(t->unit, status);
     snprintf(line, sizeof(line), "%s", tri_last_error());
     trii_unit_abort(t->unit, line);
     trii_averager_drain(&t->unit->averager);
@@ -285,7 +285,7 @@ static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
     return status == TRI_OK ? bucket_wait(op, INT64_MAX) : status;
 }
 
-static const trii_host_kind bucket_kind = {.name = "tri_ddp (gradients)",
+static const trii_host_kind bucket_kind = {.name = "gradients",
                                            .in_place = true,
                                            .start = bucket_start,
                                            .poll = bucket_poll,
@@ -341,7 +341,7 @@ static tri_status end_wait(trii_host_op *op, int64_t for_ns)
     return end_go_on((trii_unit_coll *)op, for_ns);
 }
 
-static const trii_host_kind end_kind = {.name = "tri_ddp (averages of a hook)",
+static const trii_host_kind end_kind = {.name = "averages of a hook",
                                         .in_place = true,
                                         .start = end_start,
                                         .poll = end_poll,

@@ -24,7 +24,7 @@ static tri_status arena_alloc(void *ctx, size_t bytes, void **data_out)
     tri_status status = trii_group_alloc(ctx, bytes, data_out);
 
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "ddp bucket of %zu bytes", bytes);
+        return TRII_FAIL_CTX(status, "bucket of %zu bytes", bytes);
     (void)tri_group_ref(ctx); /* the memory may outlive the model */
     return TRI_OK;
 }
@@ -114,7 +114,8 @@ static tri_status make_grad(trii_unit_param *param, const trii_layout *layout)
 /* Which parameters share a bucket, in this order. */
 static tri_status assign(trii_unit *unit, const int *order, const trii_layout *const *layouts)
 {
-    trii_bucket_item *items = trii_alloc((size_t)unit->n_params, sizeof(*items), "ddp buckets");
+    trii_bucket_item *items =
+        trii_alloc((size_t)unit->n_params, sizeof(*items), "buckets of a model");
     tri_status status;
 
     if (items == NULL)
@@ -206,8 +207,8 @@ static tri_status make_with(trii_unit *unit, const int *order, const trii_layout
     unit->stats.n_passes = unit->stats.comm_ns = unit->stats.exposed_ns = 0; /* as of each bucket */
     status = assign(unit, order, layouts);
     if (status == TRI_OK) {
-        unit->buckets =
-            trii_alloc((size_t)unit->averager.n_buckets, sizeof(*unit->buckets), "ddp buckets");
+        unit->buckets = trii_alloc((size_t)unit->averager.n_buckets, sizeof(*unit->buckets),
+                                   "buckets of a model");
         status = unit->buckets != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
     if (status == TRI_OK && unit->stage > 1)
@@ -228,7 +229,7 @@ static tri_status make_with(trii_unit *unit, const int *order, const trii_layout
 tri_status trii_unit_buckets_make(trii_unit *unit)
 {
     const trii_layout **plain =
-        trii_alloc((size_t)unit->n_params, sizeof(*plain), "ddp layouts"); /* all NULL */
+        trii_alloc((size_t)unit->n_params, sizeof(*plain), "layouts of a model"); /* all NULL */
     tri_status status = TRI_ERR_NO_MEMORY;
 
     for (int k = 0; k < unit->n_params; k++)
@@ -263,7 +264,7 @@ static const trii_layout *own_layout(const tri_tensor *param)
 static tri_status agree_on_layouts(trii_unit *unit, const trii_layout **layouts, bool *any_out)
 {
     size_t n = (size_t)unit->n_params;
-    int64_t *low = trii_alloc(2 * n, sizeof(*low), "ddp layouts");
+    int64_t *low = trii_alloc(2 * n, sizeof(*low), "layouts of a model");
     int64_t *high = low + n;
     tri_status status;
 
@@ -278,10 +279,10 @@ static tri_status agree_on_layouts(trii_unit *unit, const trii_layout **layouts,
         high[i] = low[i];
     }
     status = trii_unit_called(
-        tri_all_reduce(unit->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL));
+        unit, tri_all_reduce(unit->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL));
     if (status == TRI_OK)
         status = trii_unit_called(
-            tri_all_reduce(unit->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
+            unit, tri_all_reduce(unit->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
     *any_out = false;
     for (size_t i = 0; i < n && status == TRI_OK; i++) {
         bool agreed = low[i] == high[i] && low[i] != 0;
@@ -307,8 +308,9 @@ static bool same_order(const trii_unit *unit, const int *order)
 static tri_status rebuild(trii_unit *unit, const trii_layout **layouts)
 {
     bool any = false;
-    tri_status status = trii_unit_called(
-        tri_broadcast(unit->group, unit->observed, (size_t)unit->n_params, TRI_DTYPE_I32, 0, NULL));
+    tri_status status =
+        trii_unit_called(unit, tri_broadcast(unit->group, unit->observed, (size_t)unit->n_params,
+                                             TRI_DTYPE_I32, 0, NULL));
 
     if (status == TRI_OK && unit->averager.each_ends) /* other hooks read rows and columns */
         status = agree_on_layouts(unit, layouts, &any);
@@ -332,7 +334,7 @@ static tri_status rebuild(trii_unit *unit, const trii_layout **layouts)
 tri_status trii_unit_buckets_rebuild(trii_unit *unit)
 {
     const trii_layout **layouts =
-        trii_alloc((size_t)unit->n_params, sizeof(*layouts), "ddp layouts");
+        trii_alloc((size_t)unit->n_params, sizeof(*layouts), "layouts of a model");
     tri_work *batch = trii_batch_set(NULL);
     tri_status status = layouts != NULL ? rebuild(unit, layouts) : TRI_ERR_NO_MEMORY;
 

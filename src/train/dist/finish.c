@@ -196,15 +196,15 @@ static tri_status add_left_over(trii_unit *unit, trii_step *step, trii_vid *grad
     return status;
 }
 
-static tri_status refuse_unweighted(const char *why)
+static tri_status refuse_unweighted(const trii_unit *unit, const char *why)
 {
     return TRII_FAIL(
         TRI_ERR_UNSUPPORTED,
-        "ddp: gradients between tri_ddp_no_sync_begin and tri_ddp_no_sync_end went through "
+        "%s: gradients between tri_ddp_no_sync_begin and tri_ddp_no_sync_end went through "
         "what ranks share (SyncBatchNorm, tri_dist_*) and are weighted already; %s "
         "cannot be added to them: average these first, by a tri_backward of their "
         "kind after tri_ddp_no_sync_end",
-        why);
+        unit->call, why);
 }
 
 /* Sums of gradients that were not seeded by the weight get it now. */
@@ -215,7 +215,7 @@ static tri_status weigh_all(trii_unit *unit, trii_step *step, const trii_samples
 
     trii_unit_forget_weight(unit);
     if (unit->tally.weighted)
-        status = refuse_unweighted("a loss that reaches other models or tensors as well");
+        status = refuse_unweighted(unit, "a loss that reaches other models or tensors as well");
     if (status == TRI_OK)
         status = trii_unit_weight(unit, step, TRII_HEADER_AVERAGE, under);
     if (status == TRI_OK)
@@ -240,7 +240,7 @@ static tri_status add_up(trii_unit *unit, trii_step *step, trii_vid *grad_of,
         return status;
     }
     if (unit->tally.weighted)
-        return refuse_unweighted("a loss that reaches other models or tensors as well");
+        return refuse_unweighted(unit, "a loss that reaches other models or tensors as well");
     trii_unit_forget_weight(unit);
     status = trii_unit_weight(unit, step, TRII_HEADER_CHECK, under);
     if (status != TRI_OK)
@@ -293,7 +293,7 @@ static tri_status synchronise(trii_unit *unit, trii_step *step, trii_vid *grad_o
 /* What a backward without synchronisation, whose gradients are this rank's alone, leaves. */
 static tri_status count(trii_unit *unit, trii_step *step, const trii_samples *under)
 {
-    return unit->tally.weighted ? refuse_unweighted("a loss that does not")
+    return unit->tally.weighted ? refuse_unweighted(unit, "a loss that does not")
                                 : trii_unit_count(unit, step, under);
 }
 
@@ -311,9 +311,9 @@ static void count_alone(trii_unit *unit, const trii_samples *under)
 static tri_status refuse_whole(const trii_placed *placed)
 {
     return TRII_FAIL(TRI_ERR_STATE,
-                     "ddp: %s requires a gradient only since this forward began: call "
+                     "%s: %s requires a gradient only since this forward began: call "
                      "tri_requires_grad before tri_forward, on all ranks",
-                     placed->name);
+                     placed->unit->call, placed->name);
 }
 
 tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const *params,
@@ -334,7 +334,8 @@ tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const 
         return count(unit, step, under);
     if (unit->buckets == NULL)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "ddp: out of memory when the gradients were put into their final buckets");
+                         "%s: out of memory when the gradients were put into their final buckets",
+                         unit->call);
     for (int i = 0; i < unit->n_params; i++)
         grad_of[i] = TRII_NO_VALUE;
     for (int k = 0; k < n; k++) {

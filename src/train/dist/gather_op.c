@@ -69,7 +69,7 @@ static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffer
     trii_unit_coll_blame(t);
     status = (tri_all_gather_v)(trii_unit_parts(t->unit), memory + own, memory, t->bucket->counts,
                                 wire->dtype, &t->work);
-    return trii_unit_called(status);
+    return trii_unit_called(t->unit, status);
 }
 
 /* This rank's part is what it has sent. */
@@ -121,8 +121,8 @@ static tri_status gather_wait(trii_host_op *op, int64_t for_ns)
         .wait = gather_wait, .abort = trii_unit_coll_abort, .release = trii_unit_coll_release,     \
         .compare = trii_unit_coll_compare                                                          \
     }
-static const trii_host_kind values_kind = GATHER_KIND("tri_zero (parameters)");
-static const trii_host_kind grads_kind = GATHER_KIND("tri_zero (gradients of before)");
+static const trii_host_kind values_kind = GATHER_KIND("parameters");
+static const trii_host_kind grads_kind = GATHER_KIND("gradients of before");
 
 /* Of the parameters t->item, which the caller has chosen: the whole of what their pieces `in` are
  * parts of. */

@@ -72,9 +72,9 @@ static tri_status fail_early(const trii_unit_coll *t)
             used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d",
                                      used > 0 ? ", " : "", r);
     return TRII_FAIL(TRI_ERR_MISMATCH,
-                     "ddp: no data left on %s %s, and others have some "
+                     "%s: no data left on %s %s, and others have some "
                      "(throw_on_early_termination of tri_ddp_join)",
-                     t->unit->n_joined > 1 ? "ranks" : "rank", ranks);
+                     t->unit->call, t->unit->n_joined > 1 ? "ranks" : "rank", ranks);
 }
 
 /* Some rank has no data any more. */
@@ -98,12 +98,12 @@ static TRII_NOINLINE tri_status refuse_uneven(const trii_unit_coll *t)
 {
     return TRII_FAIL(
         TRI_ERR_INVALID_ARG,
-        "tri_backward at %s:%d reaches other models or tensors than this one of tri_ddp, and "
+        "tri_backward at %s:%d reaches other models or tensors than this one of %s, and "
         "what ranks share (SyncBatchNorm, tri_dist_*), whose gradients are sums over ranks: that "
         "goes with batches of one size, and this rank's loss is the mean of %g, of %g of all %d "
         "ranks. Call tri_backward for one model at a time, and tri_gradients for inputs",
-        t->site.file != NULL ? t->site.file : "?", t->site.line, t->divisor, t->sums[0],
-        t->unit->size);
+        t->site.file != NULL ? t->site.file : "?", t->site.line, t->unit->call, t->divisor,
+        t->sums[0], t->unit->size);
 }
 
 /* What the ranks sent besides their weights. */
@@ -166,7 +166,7 @@ static tri_status header_wait(trii_host_op *op, int64_t for_ns)
     return header_go_on((trii_unit_coll *)op, for_ns);
 }
 
-static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)",
+static const trii_host_kind header_kind = {.name = "numbers of samples",
                                            .in_place = true,
                                            .start = header_start,
                                            .poll = header_poll,
@@ -210,7 +210,7 @@ static tri_status count_wait(trii_host_op *op, int64_t for_ns)
     return TRI_OK;
 }
 
-static const trii_host_kind count_kind = {.name = "tri_ddp (samples of all)",
+static const trii_host_kind count_kind = {.name = "samples of all",
                                           .in_place = true,
                                           .start = count_start,
                                           .poll = count_done,

@@ -12,7 +12,7 @@
 
 tri_status trii_unit_room(trii_unit *unit, size_t room)
 {
-    unit->placed = trii_alloc(room, sizeof(*unit->placed), "ddp parameters");
+    unit->placed = trii_alloc(room, sizeof(*unit->placed), "parameters of a model");
     return unit->placed != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
@@ -52,9 +52,9 @@ static tri_status count_trained(const trii_unit *unit, int *n_out)
                              placed->name, tri_dtype_name(placed->tensor->dtype));
         if (is_trained_elsewhere(unit, placed->tensor))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "%s is trained by another model of tri_ddp, which averages its "
+                             "%s is trained by another model of %s, which averages its "
                              "gradients: two models may share what is frozen",
-                             placed->name);
+                             placed->name, trii_unit_of(placed->tensor)->call);
         ++*n_out;
     }
     return *n_out > 0 ? TRI_OK : TRII_FAIL(TRI_ERR_INVALID_ARG, "no parameter requires a gradient");
@@ -99,10 +99,10 @@ static tri_status carry_kept(trii_unit *unit, int count)
 
 static tri_status make_lists(trii_unit *lists, size_t n)
 {
-    lists->params = trii_alloc(n, sizeof(*lists->params), "ddp parameters");
-    lists->observed = trii_alloc(n, sizeof(*lists->observed), "ddp order");
-    lists->grad_of = trii_alloc(n, sizeof(*lists->grad_of), "ddp gradients");
-    lists->map = trii_alloc(n, 1, "ddp map");
+    lists->params = trii_alloc(n, sizeof(*lists->params), "parameters of a model");
+    lists->observed = trii_alloc(n, sizeof(*lists->observed), "order of gradients");
+    lists->grad_of = trii_alloc(n, sizeof(*lists->grad_of), "gradients of a model");
+    lists->map = trii_alloc(n, 1, "used parameters");
     return lists->params != NULL && lists->observed != NULL && lists->grad_of != NULL &&
                    lists->map != NULL
                ? TRI_OK

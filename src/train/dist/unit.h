@@ -94,8 +94,8 @@ typedef struct trii_unit_coll {
     atomic_int owners; /* the model, and the step in which it is recorded until that ends */
     trii_unit *unit;   /* NULL: it is gone */
     tri_group *left;   /* then: the group whose ranks wait for it, a reference; NULL = none does */
-    trii_unit_bucket *bucket; /* what it carries: one of the two, or a header */
-    struct trii_ddp_block *block;
+    trii_unit_bucket *bucket;      /* what it carries; NULL: a header, or what `load` says */
+    void *load;                    /* of the strategy: what its own kinds carry */
     int place;                     /* of several of its kind, for messages; -1 = it is alone */
     struct trii_unit_coll *next;   /* of the same kind */
     struct trii_unit_coll *header; /* of a bucket: the header of the same backward */
@@ -107,7 +107,7 @@ typedef struct trii_unit_coll {
     char *aside;        /* gather, while it runs: where it happens, if not in the bucket; owned */
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
     int n;     /* operands */
-    int item[TRII_UNIT_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; block: buffer */
+    int item[TRII_UNIT_ITEMS + 1]; /* bucket: parameter of operand i, -1 = none; load: its own */
     void *out[TRII_UNIT_ITEMS + 1];
     size_t out_bytes[TRII_UNIT_ITEMS + 1];
     trii_vid weight;     /* header: its first result */
@@ -177,6 +177,7 @@ typedef struct trii_unit_step {
 } trii_unit_step;
 
 struct trii_unit {
+    const char *call; /* that made the model, for messages: "tri_ddp"; static text */
     tri_group *group; /* a reference; NULL = one rank, which only counts its samples */
     int rank, size;
     /* A unit over a mesh of two axes (HSDP): its ranks share out the parts along `within`, and

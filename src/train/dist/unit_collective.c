@@ -62,12 +62,13 @@ tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step
         trii_unit_coll **end = list;
 
         t = trii_alloc(1, sizeof(*t) + trii_unit_header_count(unit) * sizeof(double),
-                       "ddp collective");
+                       "collective of a model");
         if (t == NULL)
             return TRI_ERR_NO_MEMORY;
         atomic_init(&t->owners, 1);
         t->unit = unit;
         t->place = -1;
+        t->op.of = unit->call;
         t->op.group = (uint64_t)(uintptr_t)unit->group;
         t->op.identity = unit->id << 33 | (uint64_t)unit->rebuilt << 32 | number << 16;
         while (*end != NULL)
@@ -89,9 +90,9 @@ tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step
 
 static tri_status orphan_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    (void)op;
     (void)buffers;
-    return TRII_FAIL(TRI_ERR_STATE, "the DDP model was destroyed while a step was pending");
+    return TRII_FAIL(TRI_ERR_STATE, "the model of %s was destroyed while a step was pending",
+                     op->of);
 }
 
 static tri_status orphan_poll(trii_host_op *op)
@@ -116,7 +117,7 @@ static void orphan_abort(trii_host_op *op, const char *why)
 }
 
 /* What is left of a model that is gone. */
-static const trii_host_kind orphan_kind = {.name = "tri_ddp (a model that is gone)",
+static const trii_host_kind orphan_kind = {.name = "a model that is gone",
                                            .in_place = true,
                                            .start = orphan_start,
                                            .poll = orphan_poll,
@@ -148,19 +149,21 @@ void trii_unit_coll_abort(trii_host_op *op, const char *why)
 }
 
 /* Where ranks do not do the same, and so do not meet. */
-static tri_status explain(tri_status status, const char *line)
+static tri_status explain(const trii_unit *unit, tri_status status, const char *line)
 {
-    return TRII_FAIL(status, "%s%s", line,
-                     status == TRI_ERR_MISMATCH || status == TRI_ERR_GROUP_TIMEOUT
-                         ? " (a model of tri_ddp communicates when it is made or verified, in each "
-                           "forward in training mode and each backward: all ranks of its group do "
-                           "these, or none)"
-                         : "");
+    if (status != TRI_ERR_MISMATCH && status != TRI_ERR_GROUP_TIMEOUT)
+        return TRII_FAIL(status, "%s", line);
+    return TRII_FAIL(
+        status,
+        "%s (a model of %s communicates when it is made or verified, in each forward "
+        "in training mode%s each backward%s: all ranks of its group do these, or none)",
+        line, unit->call, unit->stage > 0 ? "," : " and",
+        unit->stage > 0 ? " and each update" : "");
 }
 
-tri_status trii_unit_called(tri_status status)
+tri_status trii_unit_called(const trii_unit *unit, tri_status status)
 {
-    return status != TRI_OK ? explain(status, tri_last_error()) : status;
+    return status != TRI_OK ? explain(unit, status, tri_last_error()) : status;
 }
 
 /* Of a pass: a rank that left without a failure has most likely had fewer batches. */
@@ -171,7 +174,7 @@ static tri_status explain_pass(const trii_unit *unit, tri_status status, const c
                          "%s (a rank whose batches are used up before others' calls "
                          "tri_ddp_join after its loop, as all do)",
                          line);
-    return explain(status, line);
+    return explain(unit, status, line);
 }
 
 tri_status trii_unit_passed(const trii_unit *unit, tri_status status)
@@ -202,14 +205,15 @@ tri_status trii_unit_coll_work(const trii_unit *unit, tri_work **work_io, int64_
 tri_status trii_unit_coll_compare(trii_host_op *op, const char *what, const char *where)
 {
     const trii_unit_coll *t = (trii_unit_coll *)op;
-    char text[64];
+    char name[TRII_OP_TEXT], text[TRII_OP_TEXT + 12];
 
     (void)what;
+    (void)trii_host_text(op, name);
     if (t->place >= 0)
-        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->place);
+        (void)snprintf(text, sizeof(text), "%s %d", name, t->place);
     else
-        (void)snprintf(text, sizeof(text), "%s", op->kind->name);
-    return trii_unit_called(trii_group_compare_order(t->unit->group, text, where));
+        (void)snprintf(text, sizeof(text), "%s", name);
+    return trii_unit_called(t->unit, trii_group_compare_order(t->unit->group, text, where));
 }
 
 void trii_unit_coll_blame(const trii_unit_coll *t)

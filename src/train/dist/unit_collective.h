@@ -25,7 +25,7 @@ tri_status trii_unit_coll_compare(trii_host_op *op, const char *what, const char
 
 /* What became of a call to the group, which the program did not make itself: where the ranks' calls
  * differ the error says what ours are for. */
-tri_status trii_unit_called(tri_status status);
+tri_status trii_unit_called(const trii_unit *unit, tri_status status);
 /* The same of a call in a forward or backward: also what a rank that has left may have missed. */
 tri_status trii_unit_passed(const trii_unit *unit, tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */

@@ -14,12 +14,13 @@ tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const cha
     if (TRII_LIKELY(trii_home(tensor) == home))
         return TRI_OK;
     if (home == tensor)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "%s was made before tri_zero divided its parameters (%s): make it from "
-                         "the module that tri_zero returns",
-                         owner, name);
+        return TRII_FAIL(
+            TRI_ERR_STATE,
+            "%s was made before %s divided its parameters (%s): make it from the module "
+            "that this returns",
+            owner, trii_unit_of(tensor)->call, name);
     return TRII_FAIL(TRI_ERR_STATE,
-                     "the model of tri_zero that divided %s was destroyed after %s was made: make "
+                     "the model that divided %s was destroyed after %s was made: make "
                      "a new one from the module that has the parameters now",
                      name, owner);
 }

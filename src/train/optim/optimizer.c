@@ -594,10 +594,11 @@ tri_status trii_optimizer_step_given(tri_optimizer *o, const trii_given *given)
 {
     for (int i = 0; i < o->n_params; i++)
         if (trii_home(o->params[i].tensor) != o->params[i].tensor)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "%s is divided by tri_zero: gradients of a remote optimizer are those "
-                             "of whole parameters",
-                             o->params[i].name);
+            return TRII_FAIL(
+                TRI_ERR_UNSUPPORTED,
+                "%s is divided over ranks: gradients of a remote optimizer are those of "
+                "whole parameters",
+                o->params[i].name);
     return step_with(o, NULL, given);
 }
 

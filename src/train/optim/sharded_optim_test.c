@@ -280,12 +280,12 @@ static tri_status misuse(rank *r)
     TRY(tri_optimizer_step(opt));
     tri_step_end();
     TRY(expect(trii_optimizer_step_given(opt, &(trii_given){.grads = s.params}),
-               TRI_ERR_UNSUPPORTED, "param_0 is divided by tri_zero"));
+               TRI_ERR_UNSUPPORTED, "param_0 is divided over ranks"));
 
     /* the model is gone */
     s.params[1]->placed = NULL;
     TRY(expect(tri_optimizer_step(opt), TRI_ERR_STATE,
-               "the model of tri_zero that divided param_1 was destroyed"));
+               "the model that divided param_1 was destroyed"));
     tri_step_end();
     s.params[1]->placed = placed;
     TRY(sharded_grad(&s, 1, 2));

@@ -175,7 +175,7 @@ static tri_status exchange(trii_step *step, const groups *g, int k, const trii_v
     if (status == TRI_OK)
         g->list[k].unit->volume.norm += g->list[k].blocks;
     if (status == TRI_OK)
-        trii_traffic_is_for(step, *all_out, "norm of gradients that are divided (tri_zero)");
+        trii_traffic_is_for(step, *all_out, "norm of gradients that are divided");
     return status;
 }
 

@@ -124,11 +124,13 @@ static const char *category_of(const trii_entry *entry, const trii_node *node)
 /* Escapes the text for JSON. */
 static void name_of(const trii_entry *entry, const trii_node *node, char *out)
 {
+    char host[TRII_OP_TEXT];
     const char *name = entry->kernel != NULL ? entry->kernel->name
-                       : node != NULL        ? node->op->name
-                                             : "copy";
+                       : node == NULL        ? "copy"
+                       : node->host != NULL  ? trii_host_text(node->host, host)
+                                             : node->op->name;
 
-    snprintf(out, NAME_BYTES, "%s", name);
+    snprintf(out, NAME_BYTES, "%s%s", entry->kind == TRII_ENTRY_WAIT ? "wait for " : "", name);
     for (char *at = out; *at != '\0'; at++) {
         if (*at < ' ' || *at > '~' || *at == '"' || *at == '\\')
             *at = '?';
@@ -163,8 +165,8 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
                           const trii_step *step, const trii_segment *segment)
 {
     const trii_entry *entry = &plan->entries[e];
-    const trii_node *node =
-        entry->node >= 0 ? &step->nodes[segment->first_node + entry->node] : NULL;
+    int32_t n = entry->kind == TRII_ENTRY_WAIT ? plan->hosts[entry->host].node : entry->node;
+    const trii_node *node = n >= 0 ? &step->nodes[segment->first_node + n] : NULL;
     int64_t begin = plan->times[e].begin, ns = plan->times[e].end - begin;
     char name[NAME_BYTES];
 
@@ -175,7 +177,7 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
                             "\"args\":{\"run\":%" PRId64 ",\"node\":%d}}\n",
                             separator(), name, category_of(entry, node), begin / 1000,
                             (int)(begin % 1000), ns / 1000, (int)(ns % 1000), trace.opened_in,
-                            thread_of(device), trace.runs, (int)entry->node);
+                            thread_of(device), trace.runs, (int)n);
 }
 
 static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)

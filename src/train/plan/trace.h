@@ -10,9 +10,10 @@
  *
  * The closing bracket is missing, as the format allows: a program may end at any time. ts and dur
  * are microseconds of the monotonic clock; tid is a device; cat is forward, backward, update, copy
- * (between devices, and changes of layout) or communication; run counts the process's runs of
- * plans; node is the number of its operation in the order of the program's calls (-1: it has
- * none). A kernel of an asynchronous device is shown at the time when it was launched.
+ * (between devices, and changes of layout) or communication (of which the wait is an event, too);
+ * run counts the process's runs of plans; node is the number of its operation in the order of the
+ * program's calls (-1: it has none). A kernel of an asynchronous device is shown at the time when
+ * it was launched.
  */
 #ifndef TRII_TRACE_H
 #define TRII_TRACE_H

@@ -301,8 +301,7 @@ tri_status trii_backward_seed(trii_backward *b, trii_vid weight)
 
 static tri_status name_gradient(const trii_step *s, const trii_node *node, tri_status status)
 {
-    const char *prefix = node->host != NULL ? "" : "tri_";
-    const char *name = node->host != NULL ? node->host->kind->name : node->op->name;
+    char name[TRII_OP_TEXT];
     bool dropped = false;
 
     for (int i = 0; i < node->n_in; i++) {
@@ -318,10 +317,11 @@ static tri_status name_gradient(const trii_step *s, const trii_node *node, tri_s
                       "a second tri_backward through what has run since the first: call both "
                       "before anything runs the step (tri_item, tri_optimizer_step), let the first "
                       "keep_graph (tri_backward_of), or record forward again");
+    (void)trii_node_text(node, name);
     if (node->site.file != NULL)
-        return TRII_FAIL_CTX(status, "gradient of %s%s at %s:%d", prefix, name, node->site.file,
+        return TRII_FAIL_CTX(status, "gradient of %s at %s:%d", name, node->site.file,
                              node->site.line);
-    return TRII_FAIL_CTX(status, "gradient of %s%s", prefix, name);
+    return TRII_FAIL_CTX(status, "gradient of %s", name);
 }
 
 static tri_status call_rule(trii_backward *b, const trii_node *node, const trii_vid *grad_out,

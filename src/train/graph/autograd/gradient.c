@@ -142,8 +142,8 @@ static tri_tensor *none_of(const tri_tensor *tensor)
     return trii_handle_failed(
         trii_step_current(),
         TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                  "tri_grad: %s%sthe gradients of a parameter that tri_zero divides are averaged "
-                  "in pieces, one on each rank: tri_ddp keeps them whole",
+                  "tri_grad: %s%sthe gradients of a parameter that ranks divide are averaged in "
+                  "pieces, one on each rank: tri_ddp keeps them whole",
                   tensor->name != NULL ? tensor->name : "", tensor->name != NULL ? ": " : ""));
 }
 

@@ -13,12 +13,12 @@ static tri_status check_values(const trii_step *step, const trii_host_op *op, co
 {
     for (int i = 0; i < n; i++) {
         const trii_value *value = ids[i] != TRII_NO_VALUE ? &step->values[ids[i]] : NULL;
-        char text[TRII_VALUE_TEXT];
+        char text[TRII_VALUE_TEXT], name[TRII_OP_TEXT];
 
         if (value != NULL && value->state == TRII_VALUE_FAILED)
             return trii_failure_get(step->recorder, value);
         if (value == NULL || value->state == TRII_VALUE_DROPPED)
-            return TRII_FAIL(TRI_ERR_STATE, "%s: %s %d (%s) %s", op->kind->name, what, i,
+            return TRII_FAIL(TRI_ERR_STATE, "%s: %s %d (%s) %s", trii_host_text(op, name), what, i,
                              value == NULL ? "NULL" : trii_value_text(step, ids[i], text),
                              value == NULL ? "is missing"
                                            : "was not kept when the step ran (tri_keep keeps a "
@@ -30,6 +30,7 @@ static tri_status check_values(const trii_step *step, const trii_host_op *op, co
 static tri_status check_call(const trii_step *step, const trii_host_op *op,
                              const trii_host_call *call, int n_out)
 {
+    char name[TRII_OP_TEXT];
     tri_status status;
 
     if (call->n_in < 0 || call->n_in > TRII_MAX_INPUTS || n_out < 1 || n_out > TRII_MAX_OUTPUTS ||
@@ -37,8 +38,8 @@ static tri_status check_call(const trii_step *step, const trii_host_op *op,
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "host operation %s: %d operands after %d others, %d results; 0 to %d, 0 "
                          "to %d and 1 to %d are allowed",
-                         op->kind->name, call->n_in, call->n_after, n_out, TRII_MAX_INPUTS,
-                         TRII_MAX_INPUTS, TRII_MAX_OUTPUTS);
+                         trii_host_text(op, name), call->n_in, call->n_after, n_out,
+                         TRII_MAX_INPUTS, TRII_MAX_INPUTS, TRII_MAX_OUTPUTS);
     if (step->n_nodes >= TRII_STEP_MAX_NODES)
         return TRII_FAIL(TRI_ERR_STATE,
                          "this step has %d operations already: call tri_step_end after each step",

@@ -46,6 +46,7 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
 
         for (int i = 0; i < node->n_in; i++) {
             trii_vid in = step->in_ids[node->first_in + i];
+            char name[TRII_OP_TEXT];
             bool found = false;
             tri_status status = TRI_OK;
 
@@ -55,15 +56,12 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
                 return status;
             if (!found)
                 continue;
-            if (node->host != NULL)
-                return TRII_FAIL(TRI_ERR_NAN, "argument %d of %s is NaN already", i,
-                                 node->host->kind->name);
+            (void)trii_node_text(node, name);
             if (node->site.file != NULL)
                 return TRII_FAIL(TRI_ERR_NAN,
-                                 "argument %d of tri_%s, recorded at %s:%d, is NaN already", i,
-                                 node->op->name, node->site.file, node->site.line);
-            return TRII_FAIL(TRI_ERR_NAN, "argument %d of tri_%s is NaN already", i,
-                             node->op->name);
+                                 "argument %d of %s, recorded at %s:%d, is NaN already", i, name,
+                                 node->site.file, node->site.line);
+            return TRII_FAIL(TRI_ERR_NAN, "argument %d of %s is NaN already", i, name);
         }
     }
     return TRI_OK;

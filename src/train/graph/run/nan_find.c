@@ -36,7 +36,7 @@ bool trii_has_nan(tri_dtype dtype, const void *data, size_t bytes)
 tri_status trii_nan_blame(const trii_step *step, int32_t n)
 {
     const trii_node *node = &step->nodes[n];
-    const char *name = node->host != NULL ? node->host->kind->name : node->op->name;
+    const char *name = node->op->name;
     char operands[TRII_ERR_BYTES / 2];
     size_t used = 0;
 
@@ -49,11 +49,14 @@ tri_status trii_nan_blame(const trii_step *step, int32_t n)
             operands + used, sizeof(operands) - used, "%s%s", i > 0 ? ", " : "",
             in == TRII_NO_VALUE ? "NULL" : trii_type_text(&step->values[in].type, text));
     }
-    if (node->host != NULL) /* its operands were checked before */
+    if (node->host != NULL) { /* its operands were checked before */
+        char host[TRII_OP_TEXT];
+
         return TRII_FAIL(TRI_ERR_NAN,
                          TRII_NAN_RECEIVED "%s(%s) from another rank: the input of this rank "
                                            "holds no NaN",
-                         name, operands);
+                         trii_host_text(node->host, host), operands);
+    }
     if (node->site.file != NULL)
         return TRII_FAIL(TRI_ERR_NAN, TRII_NAN_MADE "%s(%s), recorded at %s:%d", name, operands,
                          node->site.file, node->site.line);

@@ -74,11 +74,11 @@ void trii_step_fail(trii_step *step, tri_status status)
 tri_status trii_node_failed(const trii_step *step, int32_t n, tri_status status)
 {
     const trii_node *node = &step->nodes[n];
-    const char *prefix = node->host != NULL ? "" : "tri_";
-    const char *name = node->host != NULL ? node->host->kind->name : node->op->name;
+    char name[TRII_OP_TEXT];
 
+    (void)trii_node_text(node, name);
     if (node->site.file != NULL)
-        return TRII_FAIL_CTX(status, "%s%s at %s:%d, operation %d of the step", prefix, name,
-                             node->site.file, node->site.line, n + 1);
-    return TRII_FAIL_CTX(status, "%s%s, operation %d of the step", prefix, name, n + 1);
+        return TRII_FAIL_CTX(status, "%s at %s:%d, operation %d of the step", name, node->site.file,
+                             node->site.line, n + 1);
+    return TRII_FAIL_CTX(status, "%s, operation %d of the step", name, n + 1);
 }

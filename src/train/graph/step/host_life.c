@@ -117,7 +117,8 @@ void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const 
 /* "all_reduce(f32 [8, 16])" */
 static void describe(const trii_step *step, const trii_node *node, char *text, size_t size)
 {
-    size_t used = (size_t)snprintf(text, size, "%s(", node->host->kind->name);
+    char name[TRII_OP_TEXT];
+    size_t used = (size_t)snprintf(text, size, "%s(", trii_node_text(node, name));
 
     for (int i = 0; i < node->n_in && used < size; i++) {
         char type[TRII_TYPE_TEXT];

@@ -90,6 +90,9 @@ struct trii_host_op {
     /* true: operand k comes in the layout of the tensor to which result k, of its type, is bound
      * (plain if it is not bound); false: all operands come in plain order */
     bool any_layout;
+    /* The call that it belongs to, for messages: "tri_ddp (gradients)", of a kind "gradients".
+     * Static text; NULL: the kind's name says it. */
+    const char *of;
     bool holds_back;          /* later operations of its group start only when it is complete */
     trii_host_op *next_owned; /* recorder's list */
 };
@@ -137,6 +140,9 @@ void trii_hosts_stay(trii_step *step, const trii_segment *segment);
 /* Calls abort() of all host operations of the segment. `why` must not be the error line itself,
  * which they may overwrite. */
 void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const char *why);
+
+/* What messages call it. */
+const char *trii_host_text(const trii_host_op *op, char text[TRII_OP_TEXT]);
 
 /* For the files of the recorder. */
 extern const trii_graph_op trii_op_host;

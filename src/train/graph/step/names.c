@@ -47,19 +47,34 @@ tri_status trii_value_name_set(trii_recorder *r, trii_vid value, char *own_name)
     return TRI_OK;
 }
 
+const char *trii_host_text(const trii_host_op *op, char text[TRII_OP_TEXT])
+{
+    if (op->of == NULL)
+        snprintf(text, TRII_OP_TEXT, "%s", op->kind->name);
+    else
+        snprintf(text, TRII_OP_TEXT, "%s (%s)", op->of, op->kind->name);
+    return text;
+}
+
+const char *trii_node_text(const trii_node *node, char text[TRII_OP_TEXT])
+{
+    if (node->host != NULL)
+        return trii_host_text(node->host, text);
+    snprintf(text, TRII_OP_TEXT, "tri_%s", node->op->name);
+    return text;
+}
+
 const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT])
 {
     const trii_node *node = step->values[id].node >= 0 ? &step->nodes[step->values[id].node] : NULL;
+    char name[TRII_OP_TEXT];
 
     if (node == NULL)
         snprintf(text, TRII_VALUE_TEXT, "the value");
     else if (node->site.file == NULL)
-        snprintf(text, TRII_VALUE_TEXT, "the value of %s%s", node->host != NULL ? "" : "tri_",
-                 node->host != NULL ? node->host->kind->name : node->op->name);
+        snprintf(text, TRII_VALUE_TEXT, "the value of %s", trii_node_text(node, name));
     else
-        snprintf(text, TRII_VALUE_TEXT, "the value of %s%s at %s:%d",
-                 node->host != NULL ? "" : "tri_",
-                 node->host != NULL ? node->host->kind->name : node->op->name, node->site.file,
-                 node->site.line);
+        snprintf(text, TRII_VALUE_TEXT, "the value of %s at %s:%d", trii_node_text(node, name),
+                 node->site.file, node->site.line);
     return text;
 }

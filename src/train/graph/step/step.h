@@ -310,6 +310,9 @@ bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
 /* Describes the value: "the value of tri_relu at x.c:12". */
 #define TRII_VALUE_TEXT 256
 const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT]);
+/* What messages call the node's operation: "tri_relu", "tri_ddp (gradients)". */
+#define TRII_OP_TEXT 96
+const char *trii_node_text(const trii_node *node, char text[TRII_OP_TEXT]);
 /* Call when the arrays grow; warns once if the step is very large. */
 void trii_step_grew(const trii_step *step);
 /* An optimizer steps in this step: after many of them the program has probably forgotten to end

@@ -54,8 +54,9 @@ tri_status trii_ddp_buffers_make(trii_ddp *ddp)
 
     if (n == 0)
         return TRI_OK;
-    ddp->buffers = trii_alloc((size_t)n, sizeof(*ddp->buffers), "ddp buffers");
-    ddp->blocks = trii_alloc((size_t)n / TRII_UNIT_ITEMS + 1, sizeof(*ddp->blocks), "ddp buffers");
+    ddp->buffers = trii_alloc((size_t)n, sizeof(*ddp->buffers), "buffers of a model");
+    ddp->blocks =
+        trii_alloc((size_t)n / TRII_UNIT_ITEMS + 1, sizeof(*ddp->blocks), "buffers of a model");
     if (ddp->buffers == NULL || ddp->blocks == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
@@ -75,7 +76,8 @@ tri_status trii_ddp_buffers_make(trii_ddp *ddp)
 static void copy_block(trii_unit_coll *t, void *const *operands, bool in)
 {
     const trii_ddp *ddp = (const trii_ddp *)t->unit;
-    char *data = t->block->storage->data;
+    const trii_ddp_block *block = t->load;
+    char *data = block->storage->data;
 
     for (int i = 0; i < t->n; i++) {
         const trii_ddp_buffer *buffer = &ddp->buffers[t->item[i]];
@@ -89,6 +91,7 @@ static void copy_block(trii_unit_coll *t, void *const *operands, bool in)
 static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_unit_coll *t = (trii_unit_coll *)op;
+    const trii_ddp_block *block = t->load;
 
     trii_unit_coll_blame(t);
     for (int i = 0; i < t->n; i++)
@@ -96,9 +99,9 @@ static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers
     if (t->unit->rank == t->unit->source)
         copy_block(t, buffers->in, true);
     t->state = TRII_UNIT_COLL_STARTED;
-    t->unit->volume.buffer_bytes += (int64_t)t->block->bytes;
+    t->unit->volume.buffer_bytes += (int64_t)block->bytes;
     return trii_unit_passed(t->unit,
-                            tri_broadcast(t->unit->group, t->block->storage->data, t->block->bytes,
+                            tri_broadcast(t->unit->group, block->storage->data, block->bytes,
                                           TRI_DTYPE_U8, t->unit->source, &t->work));
 }
 
@@ -124,7 +127,7 @@ static tri_status block_poll(trii_host_op *op)
     return block_wait(op, 0);
 }
 
-static const trii_host_kind block_kind = {.name = "tri_ddp (buffers)",
+static const trii_host_kind block_kind = {.name = "buffers",
                                           .in_place = true,
                                           .start = block_start,
                                           .poll = block_poll,
@@ -154,7 +157,7 @@ static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
     if (status != TRI_OK)
         return status;
     is_block(t);
-    t->block = block;
+    t->load = block;
     t->place = block->first;
     t->n = 0;
     t->op.identity |= UINT64_C(0x8000) + (uint64_t)index;

@@ -30,6 +30,17 @@ trii_ddp *trii_ddp_of(const tri_module *model)
                : NULL;
 }
 
+tri_status trii_ddp_need(const tri_module *model, const char *call, trii_ddp **ddp_out)
+{
+    tri_status status = tri_module_status(model);
+
+    *ddp_out = trii_ddp_of(model);
+    if (status == TRI_OK && *ddp_out == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "%s: the module was not made by tri_ddp or tri_zero", call);
+    return status;
+}
+
 /* --- construction --------------------------------------------------------- */
 
 static tri_status join_group(trii_ddp *ddp)
@@ -68,7 +79,7 @@ static tri_status set_up(trii_ddp *ddp)
     tri_status status = trii_ddp_compare(ddp, false, true);
 
     if (status == TRI_OK)
-        status = trii_unit_called(trii_replica_send(ddp->net, ddp->unit.group, 0));
+        status = trii_unit_called(&ddp->unit, trii_replica_send(ddp->net, ddp->unit.group, 0));
     if (status == TRI_OK)
         status = trii_unit_set_up(&ddp->unit);
     return status == TRI_OK ? trii_ddp_buffers_make(ddp) : status;
@@ -83,19 +94,21 @@ static inline tri_status met(trii_ddp *ddp, tri_status status)
 }
 
 /* A child of fork() would take its parent's turn, for which the parent would then wait for ever. */
-static inline tri_status check_parent(void)
+static inline tri_status check_parent(const trii_ddp *ddp)
 {
     return TRII_LIKELY(!atomic_load_explicit(&trii_forked, memory_order_relaxed))
                ? TRI_OK
-               : TRII_FAIL(TRI_ERR_STATE, "ddp: this is a child of fork(), and the group is its "
-                                          "parent's: tri_spawn starts processes that train");
+               : TRII_FAIL(TRI_ERR_STATE,
+                           "%s: this is a child of fork(), and the group is its parent's: "
+                           "tri_spawn starts processes that train",
+                           ddp->unit.call);
 }
 
 /* Before the ranks meet in something that is not recorded: what pends runs. */
 static tri_status run_before(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
-    tri_status status = check_parent();
+    tri_status status = check_parent(ddp);
 
     if (status != TRI_OK)
         return status;
@@ -116,7 +129,8 @@ static tri_status relist(trii_ddp *ddp)
     if (status == TRI_OK)
         status = trii_unit_list(&ddp->unit);
     if (status != TRI_OK)
-        return met(ddp, TRII_FAIL_CTX(status, "%s, whose parameters were unfrozen", ddp->call));
+        return met(ddp,
+                   TRII_FAIL_CTX(status, "%s, whose parameters were unfrozen", ddp->unit.call));
     return met(ddp, trii_unit_buckets_make(&ddp->unit));
 }
 
@@ -131,7 +145,7 @@ static tri_status check_inside(const trii_ddp *ddp)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "the network has a model of %s inside (%s), whose gradients are "
                          "averaged already: wrap all of it, or parts that have nothing in common",
-                         inside->type == &ddp_class ? "tri_ddp" : "tri_zero",
+                         ((const trii_ddp *)inside->data)->unit.call,
                          inside->name[0] != '\0' ? inside->name : "itself");
     return TRI_OK;
 }
@@ -234,10 +248,10 @@ static void name_group(const trii_ddp *ddp, tri_status status)
 {
     if (ddp->unit.group != NULL && ddp->unit.group != trii_group_get_world() &&
         status <= TRI_ERR_PEER_LOST)
-        trii_err_prepend("%s over a group of %d, in which this is rank %d", ddp->call,
+        trii_err_prepend("%s over a group of %d, in which this is rank %d", ddp->unit.call,
                          ddp->unit.size, ddp->unit.rank);
     else
-        trii_err_prepend("%s", ddp->call);
+        trii_err_prepend("%s", ddp->unit.call);
 }
 
 tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
@@ -252,7 +266,7 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
         tri_module_destroy(own_net);
         return model;
     }
-    ddp->call = recipe->call;
+    ddp->unit.call = recipe->call;
     ddp->unit.stage = recipe->stage;
     ddp->unit.within = recipe->within != NULL ? tri_group_ref(recipe->within) : NULL;
     ddp->unit.across = recipe->across != NULL ? tri_group_ref(recipe->across) : NULL;
@@ -262,7 +276,7 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;
     ddp->unit.bucket_cap_bytes = ddp->options.bucket_cap_bytes;
     if (status == TRI_OK)
-        status = trii_need(own_net, ddp->call, "own_net");
+        status = trii_need(own_net, ddp->unit.call, "own_net");
     if (status != TRI_OK)
         trii_module_fail(model, status);
     ddp->net = trii_module_adopt(model, "", own_net);
@@ -321,7 +335,7 @@ static tri_status before_forward(trii_ddp *ddp)
 
     if (ddp->unit.no_sync > 0)
         return TRI_OK;
-    status = check_parent();
+    status = check_parent(ddp);
     if (status == TRI_OK && trii_unit_grew(&ddp->unit))
         status = relist(ddp);
     if (status == TRI_OK && ddp->unit.has_observed && !ddp->unit.rebuilt) {
@@ -422,15 +436,11 @@ int64_t tri_ddp_sample_count(const tri_module *model)
 
 tri_status tri_ddp_verify(tri_module *model, bool buffers)
 {
-    trii_ddp *ddp = trii_ddp_of(model);
-    tri_status status = tri_module_status(model);
+    trii_ddp *ddp;
+    tri_status status = trii_ddp_need(model, "ddp_verify", &ddp);
 
-    if (status != TRI_OK)
+    if (status != TRI_OK || ddp->unit.group == NULL)
         return status;
-    if (ddp == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module was not made by tri_ddp");
-    if (ddp->unit.group == NULL)
-        return TRI_OK;
     status = run_before(ddp);
     if (status != TRI_OK)
         return status;
@@ -440,15 +450,12 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
 
 tri_status tri_ddp_sync_buffers(tri_module *model)
 {
-    trii_ddp *ddp = trii_ddp_of(model);
+    trii_ddp *ddp;
     trii_step *step = trii_step_current();
-    tri_status status = tri_module_status(model);
+    tri_status status = trii_ddp_need(model, "ddp_sync_buffers", &ddp);
 
     if (status != TRI_OK)
         return status;
-    if (ddp == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "ddp_sync_buffers: the module was not made by tri_ddp");
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
     status = run_before(ddp);

@@ -31,8 +31,7 @@ typedef struct trii_ddp_buffer {
 } trii_ddp_buffer;
 
 typedef struct trii_ddp {
-    trii_unit unit;   /* first */
-    const char *call; /* that made it */
+    trii_unit unit; /* first */
     tri_ddp_options options;
     tri_module *net;
     trii_ddp_buffer *buffers;
@@ -63,6 +62,9 @@ typedef struct trii_ddp_recipe {
 tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe);
 /* NULL: it is none. */
 trii_ddp *trii_ddp_of(const tri_module *model);
+/* The same for a call, which it names: INVALID_ARG, or the status of a model that failed. */
+tri_status trii_ddp_need(const tri_module *model, const char *call,
+                         trii_ddp **ddp_out) TRI_MUST_CHECK;
 /* What failed here: peers that are where the ranks meet get the reason. */
 tri_status trii_ddp_tell(tri_group *group, tri_status status);
 

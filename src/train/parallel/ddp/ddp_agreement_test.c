@@ -35,7 +35,7 @@ static void a_pending_step_outlives_its_model(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ranks[i].status, TRI_ERR_STATE);
         assert_non_null(
-            strstr(ranks[i].line, "the DDP model was destroyed while a step was pending"));
+            strstr(ranks[i].line, "the model of tri_ddp was destroyed while a step was pending"));
     }
 }
 

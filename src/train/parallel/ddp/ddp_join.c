@@ -164,13 +164,11 @@ static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
 tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
                         tri_status (*update)(void *arg), void *arg, const tri_ddp_join_options *opt)
 {
-    trii_ddp *ddp = trii_ddp_of(model);
-    tri_status status = tri_module_status(model);
+    trii_ddp *ddp;
+    tri_status status = trii_ddp_need(model, "ddp_join", &ddp);
 
     if (status == TRI_OK)
         status = TRII_CHECK_RESERVED(tri_ddp_join_options, opt);
-    if (status == TRI_OK && ddp == NULL)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: the module was not made by tri_ddp");
     if (status == TRI_OK && loss == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: loss is NULL");
     if (status == TRI_OK && update == NULL)

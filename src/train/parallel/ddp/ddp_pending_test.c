@@ -234,7 +234,8 @@ static void a_pending_step_outlives_its_model_and_peers_hear_of_it(void **state)
     make_data();
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
         run_ranks(ranks, 2, destroy_while_pending, &(bool){elsewhere == 1});
-        check_told(ranks, 0, TRI_ERR_STATE, "the DDP model was destroyed while a step was pending");
+        check_told(ranks, 0, TRI_ERR_STATE,
+                   "the model of tri_ddp was destroyed while a step was pending");
     }
 }
 

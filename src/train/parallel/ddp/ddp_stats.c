@@ -38,8 +38,8 @@ static void read_buckets(trii_ddp *ddp, tri_ddp_pass_stats *all, tri_ddp_bucket_
 tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
                          tri_ddp_bucket_stats *buckets_out, int room)
 {
-    trii_ddp *ddp = trii_ddp_of(model);
-    tri_status status = tri_module_status(model);
+    trii_ddp *ddp;
+    tri_status status = trii_ddp_need(model, "ddp_stats", &ddp);
     tri_ddp_pass_stats stats = {.hidden = 1.0};
     int64_t n;
 
@@ -47,8 +47,6 @@ tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
         status = trii_need(stats_out, "ddp_stats", "stats_out");
     if (status != TRI_OK)
         return status;
-    if (ddp == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_stats: the module was not made by tri_ddp");
     if (room < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_stats: room %d is negative", room);
     if (room > 0 && buckets_out == NULL)
@@ -70,15 +68,13 @@ tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
 
 tri_status tri_ddp_volume(tri_module *model, tri_ddp_volume_stats *volume_out)
 {
-    trii_ddp *ddp = trii_ddp_of(model);
-    tri_status status = tri_module_status(model);
+    trii_ddp *ddp;
+    tri_status status = trii_need(volume_out, "ddp_volume", "volume_out");
 
     if (status == TRI_OK)
-        status = trii_need(volume_out, "ddp_volume", "volume_out");
+        status = trii_ddp_need(model, "ddp_volume", &ddp);
     if (status != TRI_OK)
         return status;
-    if (ddp == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_volume: the module was not made by tri_ddp");
     *volume_out = ddp->unit.volume;
     ddp->unit.volume = (tri_ddp_volume_stats){0};
     return TRI_OK;

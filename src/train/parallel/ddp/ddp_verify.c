@@ -28,7 +28,8 @@ static void describe_options(const trii_ddp *ddp, char line[TRII_AGREE_LINE])
     char divided[64] = "";
 
     if (ddp->unit.stage > 0)
-        snprintf(divided, sizeof(divided), ", divided by tri_zero, stage %d", ddp->unit.stage);
+        snprintf(divided, sizeof(divided), ", divided by %s, stage %d", ddp->unit.call,
+                 ddp->unit.stage);
     snprintf(line, TRII_AGREE_LINE, "options: buckets of %zu and %zu bytes%s%s%s",
              o->first_bucket_bytes, o->bucket_cap_bytes,
              o->hook == NULL                        ? ""
@@ -131,7 +132,7 @@ static tri_status compare(comparison *c)
     tri_status status = trii_agree(&agreement, &found);
 
     if (status != TRI_OK || found.rank == 0)
-        return c->ddp != NULL ? trii_unit_called(status) : status;
+        return c->ddp != NULL ? trii_unit_called(&c->ddp->unit, status) : status;
     if (c->contents && strcmp(found.line, found.line_of_0) == 0)
         return TRII_FAIL(TRI_ERR_MISMATCH, "%s of rank %d differs from rank 0's in its bits",
                          found.line, found.rank);
