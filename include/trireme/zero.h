@@ -13,7 +13,8 @@
  * optimizer's state of them and updates them; after an update the ranks gather each other's ranges.
  * With N ranks and P parameters of f32 under Adam a rank keeps 8 P + 8 P / N bytes in stage 1 and
  * 4 P + 12 P / N in stage 2 (and two buckets on their way), in place of 16 P, and sends as much as
- * under tri_ddp. (With a hook it sends more: all ranks get all averages first.)
+ * under tri_ddp. tri_bucket_hook_f16 and _bf16 halve what gradients send, as they do there, and
+ * keep 2 P bytes more. (Other hooks send more: all ranks get all averages first.)
  */
 #ifndef TRIREME_ZERO_H
 #define TRIREME_ZERO_H
@@ -30,8 +31,8 @@ typedef struct tri_zero_options {
     tri_group *group; /* as in tri_ddp_options, like all that is called alike there */
     /* In place of the group. One axis: its ranks. Two: ranks along the second divide the network,
      * and along the first they have the same part (torch's HSDP): then a step sends less over the
-     * first. The bits are those of tri_ddp where the second axis has a power of two of ranks. Only
-     * used in this call. */
+     * first. The bits are those of tri_ddp where the second axis has a power of two of ranks, and
+     * with hooks, whose sums go over all ranks at once. Only used in this call. */
     const tri_mesh *mesh;
     /* What is divided: 1 = the optimizer's state and updates; 2 = gradients, too (but for those
      * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end); 0 = 1 */

@@ -37,12 +37,12 @@ tri_status trii_bucket_send(trii_averager *a, trii_bucket *b, double weight, boo
         return call_hook(a, b, 0);
     b->sent = bucket->count * size;
     tri_site_set(a->site.file, a->site.line);
-    b->is_within = a->across != NULL;
+    b->goes_across = a->across != NULL;
     if (b->counts != NULL)
-        return (tri_reduce_scatter_v)(b->is_within ? a->within : a->group, bucket->data,
+        return (tri_reduce_scatter_v)(b->goes_across ? a->within : a->group, bucket->data,
                                       (char *)bucket->data + b->first * size, b->counts,
                                       bucket->dtype, TRI_REDOP_SUM,
-                                      blocks && !b->is_within ? NULL : &b->work);
+                                      blocks && !b->goes_across ? NULL : &b->work);
     return (tri_all_reduce)(a->group, bucket->data, bucket->data, bucket->count, bucket->dtype,
                             TRI_REDOP_SUM, blocks ? NULL : &b->work);
 }
@@ -52,7 +52,7 @@ static tri_status sum_across(const trii_averager *a, trii_bucket *b)
 {
     void *own = (char *)b->bucket.data + b->first * tri_dtype_size(b->bucket.dtype);
 
-    b->is_within = false;
+    b->goes_across = false;
     tri_site_set(a->site.file, a->site.line);
     return (tri_all_reduce)(a->across, own, own, b->own, b->bucket.dtype, TRI_REDOP_SUM, &b->work);
 }
@@ -68,11 +68,12 @@ static tri_status step_on(trii_averager *a, trii_bucket *b, int stage, int64_t f
         status = TRII_FAIL(status, "%s", tri_work_error(b->work));
     tri_work_destroy(b->work);
     b->work = NULL;
-    if (status == TRI_OK && b->is_within) {
+    if (status == TRI_OK && a->hook != NULL)
+        status = call_hook(a, b, stage);
+    else if (status == TRI_OK && b->goes_across)
         status = sum_across(a, b);
-        return status == TRI_OK && b->work != NULL ? step_on(a, b, stage, for_ns) : status;
-    }
-    return status == TRI_OK && a->hook != NULL ? call_hook(a, b, stage) : status;
+    return status == TRI_OK && b->work != NULL && a->each_ends ? step_on(a, b, stage + 1, for_ns)
+                                                               : status;
 }
 
 tri_status trii_bucket_advance(trii_averager *a, trii_bucket *b, int64_t for_ns)

@@ -21,12 +21,12 @@ typedef struct trii_bucket {
     tri_bucket bucket; /* first: what hooks get; bucket.data is the front's */
     struct trii_averager *averager;
     tri_bucket_part *parts;
-    /* [size], the front's: each rank gets the averages of its part alone (without a hook, which
-     * gives all). NULL: all ranks get all. */
+    /* [size], the front's: each rank gets the averages of its part alone, where each_ends (other
+     * hooks give all). NULL: all ranks get all. */
     const size_t *counts;
     size_t first, own; /* then: where this rank's part begins, in elements, and how many it has */
-    bool is_within; /* the sum along averager->within is under way: that along `across` follows */
-    tri_work *work; /* under way */
+    bool goes_across;  /* after what is under way comes a call along averager->across */
+    tri_work *work;    /* under way */
     trii_hook_memory memory;
     size_t sent; /* bytes that the calls of this pass got, so far */
 } trii_bucket;
