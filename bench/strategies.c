@@ -18,6 +18,7 @@
  *     ddp            DDP, under trirun
  *     ddp_sync       the same, with SyncBatchNorm
  *     ddp_bf16       DDP whose buckets are sent as bf16
+ *     zero1, zero2   tri_zero of that stage, under trirun
  */
 #include <math.h>
 #include <stdio.h>
@@ -44,9 +45,15 @@ static bool is(const task *t, const char *strategy)
     return strcmp(t->strategy, strategy) == 0;
 }
 
-static bool is_ddp(const task *t)
+/* Of tri_zero; 0: another strategy. */
+static int zero_stage(const task *t)
 {
-    return strncmp(t->strategy, "ddp", 3) == 0;
+    return strncmp(t->strategy, "zero", 4) == 0 ? (int)strtol(t->strategy + 4, NULL, 10) : 0;
+}
+
+static bool has_ranks(const task *t)
+{
+    return strncmp(t->strategy, "ddp", 3) == 0 || zero_stage(t) > 0;
 }
 
 /* --- strategies ----------------------------------------------------------- */
@@ -95,7 +102,9 @@ static void compose(task *t, const char *model)
         net = tri_data_parallel(net, NULL);
     if (is(t, "ddp_sync") && tri_convert_sync_batch_norm(net, NULL) == 0)
         exit(1);
-    if (is_ddp(t))
+    if (zero_stage(t) > 0)
+        net = tri_zero(net, &(tri_zero_options){.stage = zero_stage(t)});
+    else if (has_ranks(t))
         net = tri_ddp(net,
                       &(tri_ddp_options){.hook = is(t, "ddp_bf16") ? tri_bucket_hook_bf16 : NULL});
     TRI_TRY(tri_module_status(net));
@@ -156,7 +165,7 @@ static void report(const task *t, double ms)
 {
     double most[2] = {ms, peak_mib()};
 
-    if (is_ddp(t))
+    if (has_ranks(t))
         TRI_TRY(tri_all_reduce(NULL, most, most, 2, TRI_DTYPE_F64, TRI_REDOP_MAX, NULL));
     if (tri_rank() == 0)
         printf("%.3f %.1f\n", most[0], most[1]);
@@ -180,7 +189,7 @@ int main(int argc, char **argv)
         t.pieces = strtol(argv[6], NULL, 10);
     if (is(&t, "data_parallel") || is(&t, "cut") || is(&t, "pipelined"))
         TRI_TRY(tri_cpu_devices_set(2));
-    if (is_ddp(&t)) {
+    if (has_ranks(&t)) {
         TRI_TRY(tri_init(NULL));
         t.batch /= tri_world_size();
     }
@@ -195,7 +204,7 @@ int main(int argc, char **argv)
     tri_module_destroy(t.model);
     tri_tensor_unref(t.x);
     tri_tensor_unref(t.y);
-    if (is_ddp(&t))
+    if (has_ranks(&t))
         tri_finalize();
     return 0;
 }
