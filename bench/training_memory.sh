@@ -16,6 +16,7 @@ table=build/bench/training_memory.md
 } >"$table"
 for strategy in ${STRATEGIES:-ddp zero1 zero2}; do
     for n in ${RANKS:-1 2 4 8}; do
+        [ "$n" -gt 1 ] || [ "$strategy" = ddp ] || continue # one rank divides nothing
         TRI_NUM_THREADS=1 "$bench_bin/trirun" --standalone --nproc-per-node "$n" \
             "$bench_bin/bench_training_memory" "$strategy" "${MODEL:-gpt:10,480,8,256,256}" "${BATCH:-1}" \
             >"$bench_work/line"
