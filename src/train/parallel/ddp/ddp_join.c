@@ -6,6 +6,19 @@
 #include "base/option.h"
 #include "train/parallel/ddp/ddp.h"
 
+static int count_holders(const trii_ddp *ddp)
+{
+    return 2 * ddp->unit.n_placed;
+}
+
+/* What may have a gradient: parameters, and this rank's pieces of them. NULL: there is no piece. */
+static tri_tensor *holder(const trii_ddp *ddp, int i)
+{
+    const trii_placed *placed = &ddp->unit.placed[i / 2];
+
+    return i % 2 == 0 ? placed->tensor : placed->piece;
+}
+
 /* Contents of all buffers, and of gradients that wait for an update, as they were before a pass:
  * the last one has no batch at all, and none of it may be counted. */
 static size_t kept_bytes(const trii_ddp *ddp)
@@ -14,8 +27,8 @@ static size_t kept_bytes(const trii_ddp *ddp)
 
     for (int i = 0; i < ddp->n_buffers; i++)
         bytes += trii_tensor_bytes(ddp->buffers[i].tensor);
-    for (int i = 0; i < ddp->unit.n_placed; i++)
-        bytes += trii_tensor_bytes(ddp->unit.placed[i].tensor);
+    for (int i = 0; i < count_holders(ddp); i++)
+        bytes += holder(ddp, i) != NULL ? trii_tensor_bytes(holder(ddp, i)) : 0;
     return bytes;
 }
 
@@ -60,7 +73,7 @@ static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void
 /* What a last pass must leave as it was. */
 typedef struct before {
     char *memory;  /* [kept_bytes] */
-    bool *waiting; /* [n_placed]: has a gradient, whose contents follow those of the buffers */
+    bool *waiting; /* [count_holders]: has a gradient, whose contents follow those of the buffers */
     bool stopped;
     int64_t sample_count;
 } before;
@@ -69,7 +82,7 @@ static tri_status make_before(const trii_ddp *ddp, before *b)
 {
     b->memory = trii_alloc(1, kept_bytes(ddp), "buffers and gradients of a model");
     b->waiting =
-        trii_alloc((size_t)ddp->unit.n_placed, sizeof(*b->waiting), "gradients of a model");
+        trii_alloc((size_t)count_holders(ddp), sizeof(*b->waiting), "gradients of a model");
     return b->memory != NULL && b->waiting != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
@@ -83,10 +96,10 @@ static tri_status note(trii_ddp *ddp, before *b)
     b->sample_count = ddp->unit.tally.sample_count;
     for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++)
         status = copy_one(ddp->buffers[i].tensor, &memory, false);
-    for (int i = 0; i < ddp->unit.n_placed && status == TRI_OK; i++) {
-        tri_tensor *param = ddp->unit.placed[i].tensor;
+    for (int i = 0; i < count_holders(ddp) && status == TRI_OK; i++) {
+        tri_tensor *param = holder(ddp, i);
 
-        b->waiting[i] = trii_has_grad(param);
+        b->waiting[i] = param != NULL && trii_has_grad(param);
         if (b->waiting[i])
             status = copy_one(param->grad, &memory, false);
     }
@@ -99,20 +112,20 @@ static tri_status undo(trii_ddp *ddp, const before *b)
     char *memory = b->memory;
     tri_status status = TRI_OK;
 
-    for (int i = 0; i < ddp->unit.n_placed; i++)
-        trii_grad_clear(ddp->unit.placed[i].tensor);
+    for (int i = 0; i < count_holders(ddp); i++)
+        if (holder(ddp, i) != NULL)
+            trii_grad_clear(holder(ddp, i));
     tri_step_end();
     ddp->unit.stopped = ddp->unit.stopped || b->stopped;
     ddp->unit.tally.sample_count = b->sample_count;
     for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++)
         status = copy_one(ddp->buffers[i].tensor, &memory, true);
-    for (int i = 0; i < ddp->unit.n_placed && status == TRI_OK; i++) {
-        tri_tensor *param = ddp->unit.placed[i].tensor;
-
-        if (b->waiting[i])
-            status = copy_one(param->grad, &memory, true);
-        if (status == TRI_OK && b->waiting[i])
-            trii_grad_publish(param, true);
+    for (int i = 0; i < count_holders(ddp) && status == TRI_OK; i++) {
+        if (!b->waiting[i])
+            continue;
+        status = copy_one(holder(ddp, i)->grad, &memory, true);
+        if (status == TRI_OK)
+            trii_grad_publish(holder(ddp, i), true);
     }
     return status;
 }
