@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <trireme/memory_stats.h>
+
 #include "os/clock.h"
 #include "train/trainer/log_book.h"
 
@@ -124,27 +126,6 @@ static const char *short_count(int64_t n, char text[32])
     return text;
 }
 
-static double state_bytes(tri_trainer *t)
-{
-    double bytes = 0;
-    int64_t n = tri_module_state_count(t->model);
-
-    for (int64_t i = 0; i < n; i++) {
-        tri_state_entry entry = tri_module_state(t->model, i);
-
-        bytes += (double)tri_tensor_numel(entry.tensor) *
-                 (double)tri_dtype_size(tri_tensor_dtype(entry.tensor));
-    }
-    n = tri_optimizer_state_count(t->optimizer);
-    for (int64_t i = 0; i < n; i++) {
-        tri_state_entry entry = tri_optimizer_state(t->optimizer, i);
-
-        bytes += (double)tri_tensor_numel(entry.tensor) *
-                 (double)tri_dtype_size(tri_tensor_dtype(entry.tensor));
-    }
-    return bytes;
-}
-
 static int widest(int width, const char *text)
 {
     int own = (int)strlen(text);
@@ -158,10 +139,15 @@ tri_status trii_fit_summary(tri_trainer *t)
     int64_t trained = parameters_of(net, true), all = parameters_of(net, false);
     int n = tri_module_child_count(net), digits = snprintf(NULL, 0, "%d", n > 0 ? n - 1 : 0);
     int name_width = (int)strlen("Name"), type_width = (int)strlen("Type");
+    tri_memory_stats memory;
     char text[2][32];
+    tri_status status;
 
     if (t->rank != 0 || t->opt->no_summary)
         return TRI_OK;
+    status = tri_memory(t->model, t->optimizer, NULL, &memory);
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < n; i++) {
         tri_module *child = tri_module_child(net, i);
 
@@ -181,7 +167,8 @@ tri_status trii_fit_summary(tri_trainer *t)
     fprintf(stderr,
             "%s trainable parameters, %s in all; %.3f MB of parameters, buffers and optimizer "
             "state on each of %d rank%s\n",
-            short_count(trained, text[0]), short_count(all, text[1]), state_bytes(t) / 1e6, t->size,
+            short_count(trained, text[0]), short_count(all, text[1]),
+            (double)(memory.parameters + memory.buffers + memory.states) / 1e6, t->size,
             t->size == 1 ? "" : "s");
     return TRI_OK;
 }
