@@ -6,6 +6,9 @@
 
 #include "testing/fit_problem.h"
 
+static const char *const strategies[] = {"ddp", "zero1", "zero2"};
+enum { N_STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
+
 enum { HIDDEN = 1100 }; /* the first weight has more than one block of elements */
 
 typedef enum kind { PLAIN, MOMENTUM, ADAM } kind;
@@ -15,7 +18,7 @@ typedef struct job {
     kind kind;
     int64_t accumulate, max_steps, n_samples, n_val;
     double clip;
-    bool clip_value, ema, buffers, async, weights_only, validate, predict;
+    bool clip_value, ema, buffers, sync, async, weights_only, validate, predict;
     int fails; /* the rank whose callback fails when its second validation begins; -1 = none */
     fit_samples train, val;
     float predicted[MAX_RANKS][FIT_MAX * FIT_OUT];
@@ -42,6 +45,7 @@ static tri_module *make_model(void *arg)
     tri_module *net = tri_nn_sequential(tri_nn_linear(FIT_IN, HIDDEN, NULL), norm, tri_nn_tanh(),
                                         tri_nn_linear(HIDDEN, FIT_OUT, NULL));
     static float values[FIT_IN * HIDDEN];
+    static double wide[FIT_IN * HIDDEN];
     uint64_t seed = 3;
 
     trii_mutex_lock(&drawing);
@@ -50,8 +54,10 @@ static tri_module *make_model(void *arg)
         int64_t n = tri_tensor_numel(entry.tensor);
 
         for (int64_t k = 0; k < n; k++)
-            values[k] = (float)(scratch_random(&seed) % 1001) / 1000 - 0.5F;
-        if (entry.parameter)
+            wide[k] = values[k] = (float)(scratch_random(&seed) % 1001) / 1000 - 0.5F;
+        if (entry.parameter && tri_tensor_dtype(entry.tensor) == TRI_DTYPE_F64)
+            CHECK_OK(tri_tensor_copy_in(entry.tensor, wide, (size_t)n * sizeof(double)));
+        else if (entry.parameter)
             CHECK_OK(tri_tensor_copy_in(entry.tensor, values, (size_t)n * sizeof(float)));
     }
     trii_mutex_unlock(&drawing);
@@ -132,6 +138,7 @@ static tri_status run_job(rank *r)
                                                    .async = j->async,
                                                    .weights_only = j->weights_only};
     opt.ema = j->ema ? &(tri_fit_ema_options){.decay = TRI_SET(0.5)} : NULL;
+    opt.sync_batchnorm = j->sync;
     opt.callbacks = callbacks;
     opt.n_callbacks = 1;
     opt.ddp = is_zero ? NULL : &(tri_ddp_options){.group = r->group, .bucket_cap_bytes = 8192};
@@ -191,7 +198,7 @@ static void check_same(const job *a, const job *b, int size)
 
 static void add_state(uint64_t *hash, tri_state_entry entry)
 {
-    static unsigned char bytes[FIT_IN * HIDDEN * sizeof(float)];
+    static unsigned char bytes[FIT_IN * HIDDEN * sizeof(double)];
     size_t n =
         (size_t)tri_tensor_numel(entry.tensor) * tri_dtype_size(tri_tensor_dtype(entry.tensor));
 
@@ -206,14 +213,19 @@ static void add_state(uint64_t *hash, tri_state_entry entry)
 /* Of all tensors of a checkpoint, as one process alone reads it. */
 static uint64_t state_hash(job *j, const char *root, int64_t step)
 {
-    tri_module *net = make_model(j);
-    tri_optimizer *optimizer = make_optimizer(net, j);
+    bool is_wide = j->precision != NULL && strcmp(j->precision, "64-true") == 0;
+    tri_optimizer *optimizer;
+    tri_module *net;
     tri_state_entry entries[8];
     tri_checkpoint *checkpoint;
     tri_ema *ema = NULL;
     uint64_t hash = 1469598103934665603U;
     char path[600];
 
+    tri_set_default_dtype(is_wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32);
+    net = make_model(j);
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    optimizer = make_optimizer(net, j);
     snprintf(path, sizeof(path), "%s/run/checkpoints/step-%012" PRId64, root, step);
     CHECK_OK(tri_checkpoint_open(path, &checkpoint));
     CHECK_OK(tri_checkpoint_restore(checkpoint, net, j->weights_only ? NULL : optimizer));
@@ -252,11 +264,10 @@ static bool has_pieces(const char *root, int64_t step)
 
 static void compare_with_ddp(job how, int size)
 {
-    static const char *const strategies[] = {"ddp", "zero1", "zero2"};
     uint64_t want = 0;
     job ddp = how;
 
-    for (int s = 0; s < 3; s++) {
+    for (int s = 0; s < N_STRATEGIES; s++) {
         job zero = how;
         uint64_t found;
         scratch sc;
@@ -273,7 +284,7 @@ static void compare_with_ddp(job how, int size)
             fail_msg("%s on %d ranks: the checkpoint differs from tri_ddp's", strategies[s], size);
         if (s > 0 && size > 1)
             assert_int_equal(has_pieces(sc.dir, zero.result[0].steps),
-                             !how.weights_only && (how.kind != PLAIN || how.ema));
+                             (!how.weights_only && (how.kind != PLAIN || how.ema)));
         scratch_end(&sc);
     }
 }
@@ -311,7 +322,7 @@ static void accumulated_they_are(void **state)
     compare_with_ddp(how, 3);
 }
 
-static void with_16_bits_they_are(void **state)
+static void in_any_precision_they_are(void **state)
 {
     job how = base("ddp");
 
@@ -322,6 +333,8 @@ static void with_16_bits_they_are(void **state)
     how.precision = "bf16-mixed";
     how.accumulate = 2;
     compare_with_ddp(how, 3);
+    how.precision = "64-true";
+    compare_with_ddp(how, 2);
 }
 
 static void with_buffers_they_are(void **state)
@@ -331,6 +344,8 @@ static void with_buffers_they_are(void **state)
     (void)state;
     how.buffers = true;
     compare_with_ddp(how, 2);
+    how.sync = true;
+    compare_with_ddp(how, 3);
 }
 
 /* Nothing is in pieces then, so rank 0 saves alone. */
@@ -348,8 +363,8 @@ static void without_states_rank_0_saves(void **state)
     compare_with_ddp(how, 3);
 }
 
-/* Some ranks have no sample of it. */
-static void a_set_smaller_than_the_ranks_is_evaluated(void **state)
+/* Some ranks have no sample of it, or a batch more. */
+static void ranks_evaluate_other_numbers_of_batches(void **state)
 {
     job how = base("ddp");
 
@@ -357,6 +372,8 @@ static void a_set_smaller_than_the_ranks_is_evaluated(void **state)
     how.n_val = 2;
     how.ema = true;
     compare_with_ddp(how, 4);
+    how.n_val = 17;
+    compare_with_ddp(how, 2);
 }
 
 /* --- other numbers of ranks ----------------------------------------------- */
@@ -420,9 +437,7 @@ static void any_number_of_ranks_evaluates(void **state)
     scratch_begin(&s);
     run_in(&how, s.dir, 3);
     for (int size = 1; size <= 4; size++) {
-        static const char *const strategies[] = {"ddp", "zero1", "zero2"};
-
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < N_STRATEGIES; k++) {
             job other = how;
 
             other.strategy = strategies[k];
@@ -441,14 +456,14 @@ static void any_number_of_ranks_evaluates(void **state)
 
 static void any_number_of_ranks_predicts(void **state)
 {
-    static const char *const strategies[] = {"ddp", "zero1", "zero2"};
     job how = base("zero1"), first;
     scratch s;
 
     (void)state;
+    how.n_samples = 41; /* one rank has a batch more */
     scratch_begin(&s);
     run_in(&how, s.dir, 3);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < N_STRATEGIES; k++) {
         job other = how;
 
         other.strategy = strategies[k];
@@ -498,10 +513,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_weights_are_those_of_ddp),
     cmocka_unit_test(clipped_and_averaged_they_are),
     cmocka_unit_test(accumulated_they_are),
-    cmocka_unit_test(with_16_bits_they_are),
+    cmocka_unit_test(in_any_precision_they_are),
     cmocka_unit_test(with_buffers_they_are),
     cmocka_unit_test(without_states_rank_0_saves),
-    cmocka_unit_test(a_set_smaller_than_the_ranks_is_evaluated),
+    cmocka_unit_test(ranks_evaluate_other_numbers_of_batches),
     cmocka_unit_test(any_number_of_ranks_goes_on),
     cmocka_unit_test(any_number_of_ranks_evaluates),
     cmocka_unit_test(any_number_of_ranks_predicts),
