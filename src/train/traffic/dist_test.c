@@ -426,17 +426,17 @@ static const char *mismatch_rows_rank(rank_env *env)
 {
     int64_t to[2] = {1, 2}, from[2] = {1 + 2 * env->rank, 2};
     tri_group *group = NULL;
+    tri_tensor *x = numbers(TRI_SHAPE(3, 2), 0);
     double got;
 
     RANK_TRY(env, join(env, &group));
     RANK_FAILS(
         env,
-        tri_item_status(tri_sum(tri_dist_all_to_all_v(numbers(TRI_SHAPE(3, 2), 0), to, from, group),
-                                NULL, 0, false),
-                        &got),
+        tri_item_status(tri_sum(tri_dist_all_to_all_v(x, to, from, group), NULL, 0, false), &got),
         TRI_ERR_MISMATCH, "all_to_all_v");
     RANK_TRY(env, ranks_meet(env, "differ", -1));
     tri_step_end();
+    tri_tensor_unref(x);
     tri_group_unref(group);
     return NULL;
 }
