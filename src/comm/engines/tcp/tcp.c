@@ -141,6 +141,7 @@ static void free_group(tcp_group *g)
         trii_socket_close(g->conns[r].fd);
         trii_fd_close(g->conns[r].process_fd);
         trii_free(g->conns[r].in);
+        trii_free(g->conns[r].rest);
     }
     trii_tags_clear(&g->any_recvs);
     trii_free(g->conns);
@@ -297,9 +298,9 @@ static void say_goodbye(tcp_conn *c, int64_t deadline_ns)
         ;
 }
 
-/* After a failure: our fault may still be in our socket, and closing with unread bytes would drop
- * it; peers that it could not be sent to must see the cause before they see us leave. So what they
- * send is thrown away until they have closed too, for a moment. */
+/* After a failure: our fault may still be in our socket, or on its way there, and closing with
+ * unread bytes would drop it; peers that it could not be sent to must see the cause before they see
+ * us leave. So what they send is thrown away until they have closed too, for a moment. */
 static void drain_until_closed(tcp_group *g)
 {
     int64_t deadline = trii_deadline_ms(DRAIN_MS);
@@ -315,6 +316,8 @@ static void drain_until_closed(tcp_group *g)
 
             g->poll_fds[r] = r != g->rank && !c->ended ? c->fd : -1;
             g->poll_events[r] = TRII_READABLE;
+            if (g->poll_fds[r] >= 0 && !tcp_send_rest(c))
+                g->poll_events[r] |= TRII_WRITABLE;
             while (g->poll_fds[r] >= 0 && status == TRI_OK)
                 status = trii_socket_recv(c->fd, rest, sizeof(rest), &got);
             c->ended = c->ended || (status != TRI_OK && status != TRI_INPROGRESS);

@@ -136,6 +136,9 @@ typedef struct tcp_conn {
     bool want_request;  /* a request of some owner is to be sent, before payloads and long reads */
     bool want_announce; /* the group's `announced` is to be sent */
     bool heartbeat_due; /* nothing was sent for a while */
+    char *rest;         /* after a failure: what is still to be sent; NULL = nothing */
+    const char *rest_from;
+    size_t rest_left;
 
     bool remote;              /* on another host */
     int64_t unacked_since_ns; /* its host owes us an acknowledgement since then; 0 = it does not */
@@ -216,6 +219,9 @@ static inline int tcp_name(const tcp_group *g, int rank)
 /* Raises this fault unless one was raised before; ends everything pending with it, and sends it to
  * the peers. */
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
+/* After a failure: sends what it left to be sent, and then closes our side; false: the socket is
+ * full. */
+bool tcp_send_rest(tcp_conn *c);
 /* Fails the group, since the peer's frame is of another call than ours. */
 void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer,
                        const tcp_frame *theirs);

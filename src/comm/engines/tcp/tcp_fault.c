@@ -6,16 +6,73 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "comm/engines/tcp/tcp.h"
 #include "os/clock.h"
 #include "os/socket.h"
 
 #define FILE_TEXT (sizeof(((tcp_frame *)NULL)->file) + 1)
 
+/* Moves past what was sent of them. */
+static void pass(trii_span *spans, int n, size_t sent)
+{
+    for (int i = 0; i < n; i++) {
+        size_t part = sent < spans[i].bytes ? sent : spans[i].bytes;
+
+        spans[i].data = (const char *)spans[i].data + part;
+        spans[i].bytes -= part;
+        sent -= part;
+    }
+}
+
+/* A copy of what did not fit into the socket, since the buffers of the frame that was begun are
+ * given back: the control thread sends it as room comes. Without the memory the connection ends
+ * amid the frame. */
+static bool keep_rest(tcp_conn *c, const trii_span *spans, int n)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < n; i++)
+        bytes += spans[i].bytes;
+    if (c->group->loop == NULL || bytes > TCP_TAIL)
+        return false;
+    c->rest = trii_alloc(bytes, 1, "last bytes of a tcp connection");
+    if (c->rest == NULL)
+        return false;
+    c->rest_from = c->rest;
+    for (int i = 0; i < n; i++) {
+        memcpy(c->rest + c->rest_left, spans[i].data, spans[i].bytes);
+        c->rest_left += spans[i].bytes;
+    }
+    c->armed = TRII_HANGUP | TRII_WRITABLE;
+    trii_loop_change(&c->watch, c->armed);
+    return true;
+}
+
+bool tcp_send_rest(tcp_conn *c)
+{
+    while (c->rest_left > 0) {
+        trii_span span = {c->rest_from, c->rest_left};
+        size_t sent = 0;
+        tri_status status = trii_socket_send(c->fd, &span, 1, &sent);
+
+        if (status == TRI_INPROGRESS)
+            return false;
+        sent = status == TRI_OK ? sent : c->rest_left; /* the peer has gone, too */
+        c->rest_from += sent;
+        c->rest_left -= sent;
+    }
+    if (c->rest != NULL)
+        trii_socket_shutdown(c->fd);
+    trii_free(c->rest);
+    c->rest = NULL;
+    return true;
+}
+
 /* Sends the fault after the current frame, whose buffer is still ours, and closes our side: the
- * peer reads the end at once, whatever it is doing. If the frame does not fit into the socket and a
- * rank died, the connection stays open: the peer would take our close for another death, and it
- * sees the first one by itself. */
+ * peer reads the end at once, whatever it is doing. What does not fit into the socket follows when
+ * there is room. Where it cannot follow and a rank died, the connection stays open: the peer would
+ * take our close for another death, and it sees the first one by itself. */
 static void send_fault(tcp_conn *c, tri_status cause, const char *text)
 {
     int lost = atomic_load(&c->group->fault->lost_rank);
@@ -23,35 +80,26 @@ static void send_fault(tcp_conn *c, tri_status cause, const char *text)
                              .root = (int32_t)cause,
                              .part = (uint32_t)lost,
                              .bytes = strlen(text)};
-    size_t skip = sizeof(c->out) - c->out_head_left, head = c->out_head_left;
-    size_t payload = c->out_left, sent = 0;
+    size_t head = c->out_head_left, payload = c->out_left, sent = 0;
     tri_status status = TRI_OK;
 
     if (c->fd < 0 || c->ended)
         return;
     if (head == sizeof(c->out)) /* not begun: it may stay unsent */
         head = payload = 0;
-    trii_span spans[] = {{(const char *)&c->out + skip, head},
+    trii_span spans[] = {{(const char *)&c->out + sizeof(c->out) - head, head},
                          {c->out_from, payload},
                          {(const char *)&frame, sizeof(frame)},
                          {text, strlen(text)}};
 
     while (status == TRI_OK && spans[3].bytes > 0) { /* a piece, then the next */
-        size_t left;
-
-        status = trii_socket_send(c->fd, spans, 4, &left);
-        left = status == TRI_OK ? left : 0;
-        sent += left;
-        for (int i = 0; i < 4; i++) {
-            size_t n = left < spans[i].bytes ? left : spans[i].bytes;
-
-            spans[i].data = (const char *)spans[i].data + n;
-            spans[i].bytes -= n;
-            left -= n;
-        }
+        status = trii_socket_send(c->fd, spans, 4, &sent);
+        if (status == TRI_OK)
+            pass(spans, 4, sent);
     }
-    if (sent >= head + payload + sizeof(frame) || cause != TRI_ERR_PEER_LOST)
-        trii_socket_shutdown(c->fd);
+    if (status == TRI_INPROGRESS && (keep_rest(c, spans, 4) || cause == TRI_ERR_PEER_LOST))
+        return;
+    trii_socket_shutdown(c->fd);
 }
 
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)

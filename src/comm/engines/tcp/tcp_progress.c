@@ -304,7 +304,8 @@ static void arm(tcp_group *g)
         tcp_conn *c = &g->conns[r];
         bool begun = c->out_stuck && c->out_head_left > 0;
         unsigned events = TRII_HANGUP | (move && !c->parked && !c->full ? TRII_READABLE : 0u) |
-                          (alone && (begun || (move && c->out_stuck)) ? TRII_WRITABLE : 0u);
+                          (alone && (begun || (move && c->out_stuck)) ? TRII_WRITABLE : 0u) |
+                          (c->rest != NULL ? TRII_WRITABLE : 0u);
 
         g->frame_stuck = g->frame_stuck || begun;
         if (r == g->rank || c->ended || events == c->armed)
@@ -329,7 +330,7 @@ void tcp_on_ready(trii_watch *watch, unsigned events)
     tcp_group *g = c->group;
 
     trii_mutex_lock(&g->mutex);
-    if (g->failed)
+    if (g->failed && ((events & TRII_HANGUP) || tcp_send_rest(c)))
         trii_loop_mute(watch); /* nothing more to learn */
     if ((events & TRII_HANGUP) && !g->failed)
         tcp_hang_up(c);
