@@ -17,7 +17,7 @@ endif()
 #   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used.
 #   timeout=SECONDS  of each case
-#   also=NAME=VALUE  there is a second entry for all of it, with this variable
+#   also=NAME=VALUE  there is one more entry for all of it, with this variable; more than once: one each
 #   program=own      it defines a function of the C library, for its own tests to call
 #   threads=none     it fails where it starts one
 #   tsan=no          left out where ThreadSanitizer is built for: it shows there, of threads and of what
@@ -36,7 +36,6 @@ function(tri_read_test_header source)
     if(source MATCHES "/tests/(multiproc|net|plugins/(etcd|metrics))")
         list(APPEND labels processes)
     endif()
-    unset(also PARENT_SCOPE)
     unset(without_threads PARENT_SCOPE)
     if(header MATCHES "threads=none")
         set(without_threads TRUE PARENT_SCOPE)
@@ -52,9 +51,9 @@ function(tri_read_test_header source)
     if(header MATCHES "program=own")
         set(own_program TRUE PARENT_SCOPE)
     endif()
-    if(header MATCHES "also=([A-Z_]+=[a-z0-9]+)")
-        set(also ${CMAKE_MATCH_1} PARENT_SCOPE)
-    endif()
+    string(REGEX MATCHALL "also=[A-Z_]+=[a-z0-9]+" entries "${header}")
+    list(TRANSFORM entries REPLACE "^also=" "")
+    set(also ${entries} PARENT_SCOPE)
     if(header MATCHES "timeout=([0-9]+)")
         set(timeout ${CMAKE_MATCH_1})
     endif()
@@ -192,9 +191,9 @@ function(tri_add_test_file source)
     endif()
     tri_test_file(${source})
     tri_register_cases(${source} ${name} "")
-    if(also)
-        tri_register_cases(${source} ${name}.${also} "${also}")
-    endif()
+    foreach(variable IN LISTS also)
+        tri_register_cases(${source} ${name}.${variable} "${variable}")
+    endforeach()
 endfunction()
 
 function(tri_add_tests)

@@ -1,6 +1,6 @@
 /* dist_failing_test.c - a rank whose step fails while it is recorded tells the ranks that wait, or
  * will wait, for its part of the step: in collectives that it never records, and in gradients. */
-/* ctest: also=TRI_EAGER=1 */
+/* ctest: also=TRI_EAGER=1 also=TRI_CHECK=order */
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
