@@ -7,6 +7,7 @@
 #     ./run bench zero --peers
 #
 # ROUNDS (5) runs of each, STAGES (zero1 zero2), STEPS (4) before it is the other's turn, BATCH (8).
+# BENCH_CPU=1 counts processor time, of the slower worker, instead of time that passes: for busy machines.
 . "$(dirname "$0")/lib.sh"
 bench_begin zero
 
