@@ -289,12 +289,78 @@ static void in_several_threads(void **state)
         run_threads(2, &engines[e], threads_rank, NULL);
 }
 
+typedef struct passed_on {
+    tri_context *context;
+    tri_status status;
+    char line[512];
+} passed_on;
+
+static void run_it(void *arg)
+{
+    passed_on *p = arg;
+
+    p->status = tri_context_enter(p->context);
+    if (p->status == TRI_OK)
+        p->status = tri_run();
+    snprintf(p->line, sizeof(p->line), "%s", tri_last_error());
+    if (p->status == TRI_OK)
+        p->status = tri_context_leave();
+}
+
+/* Recorded by one thread, and run by another one. */
+static const char *moved_rank(rank_env *env)
+{
+    const place p = {TRI_CPU(0), TRI_DTYPE_F32, 2, false};
+    passed_on passed = {.status = TRI_OK};
+    tri_group *group = NULL;
+    tri_tensor *x = operand(&p, 2 * env->size, env->rank + 1), *y[CALLS];
+    double got = 0, want_grads = 0, n = (double)(4 * env->size);
+    trii_thread thread;
+    wanted want[CALLS];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_context_create(&passed.context));
+    RANK_TRY(env, tri_context_enter(passed.context));
+    for (int k = 0; k < CALLS; k++) {
+        y[k] = tri_keep(called(k, x, env->rank, &p, group, &want[k]));
+        tri_backward(sum(y[k]));
+        want_grads += n * want[k].grad;
+    }
+    RANK_TRY(env, tri_context_leave());
+    RANK_TRY(env, trii_thread_start(&thread, "runs", run_it, &passed));
+    trii_thread_join(&thread);
+    if (passed.status != TRI_OK)
+        return RANK_FAIL(env, "rank %d: %s", env->rank, passed.line);
+    RANK_TRY(env, tri_context_enter(passed.context));
+    for (int k = 0; k < CALLS; k++) {
+        RANK_TRY(env, tri_item_status(sum(y[k]), &got));
+        if (got != want[k].sum)
+            return RANK_FAIL(env, "call %d, rank %d: %g, not %g", k, env->rank, got, want[k].sum);
+    }
+    RANK_TRY(env, tri_item_status(sum(tri_grad(x)), &got));
+    RANK_TRY(env, tri_step_end_status());
+    RANK_TRY(env, tri_context_leave());
+    tri_context_destroy(passed.context);
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return got == want_grads ? NULL
+                             : RANK_FAIL(env, "gradients add up to %g, not %g", got, want_grads);
+}
+
+static void in_a_context_that_threads_pass_on(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 2; e++)
+        run_threads(2, &engines[e], moved_rank, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(on_devices_and_under_autocast),
     cmocka_unit_test(operation_by_operation),
     cmocka_unit_test(with_values_and_calls_looked_at),
     cmocka_unit_test(of_many_elements),
     cmocka_unit_test(in_several_threads),
+    cmocka_unit_test(in_a_context_that_threads_pass_on),
 };
 
 TEST_MAIN(tests)
