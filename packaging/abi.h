@@ -1531,9 +1531,13 @@ typedef struct tri_zero_options {
     bool no_buffer_sync;
     tri_bucket_hook hook;
     void *hook_state;
+    int prefetch;
     uint64_t reserved[8];
 } tri_zero_options;
 tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
+tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options *opt);
+tri_status tri_unshard_begin(tri_module *module);
+tri_status tri_unshard_end(tri_module *module);
 typedef struct tri_trainer tri_trainer;
 typedef struct tri_task {
     const char *name;

@@ -1,6 +1,6 @@
 /*
  * zero.h - data-parallel training in which each rank keeps a part of what the others keep too under
- * tri_ddp (stages 1 and 2 of ZeRO; torch's ZeroRedundancyOptimizer is stage 1):
+ * tri_ddp (ZeRO: torch's ZeroRedundancyOptimizer is stage 1, its fully_shard is stage 3):
  *
  *     tri_module *model = tri_zero(net, NULL);
  *     tri_optimizer *opt = tri_adam(model, NULL);
@@ -10,11 +10,15 @@
  * failures), and its functions, hold of these models, too, but for what stands here.
  *
  * Each rank owns a range of the parameters. It gets the averages of their gradients, holds the
- * optimizer's state of them and updates them; after an update the ranks gather each other's ranges.
- * With N ranks and P parameters of f32 under Adam a rank keeps 8 P + 8 P / N bytes in stage 1 and
- * 4 P + 12 P / N in stage 2 (and two buckets on their way), in place of 16 P, and sends as much as
- * under tri_ddp. tri_bucket_hook_f16 and _bf16 halve what gradients send, as they do there, and
- * keep 2 P bytes more. (Other hooks send more: all ranks get all averages first.)
+ * optimizer's state of them and updates them. In stages 1 and 2 the ranks gather each other's
+ * ranges after an update. In stage 3 a step gathers them when it first reads them, a bucket at a
+ * time, and keeps them until its last reader of the forward pass; it gathers them once more for the
+ * backward pass (and for what that computes again). With N ranks and P parameters of f32 under Adam
+ * a rank keeps 8 P + 8 P / N bytes in stage 1 and 4 P + 12 P / N in stage 2 (and two buckets on
+ * their way), in place of 16 P, and sends as much as under tri_ddp; in stage 3 it keeps 16 P / N
+ * (and the buckets that are gathered, and gradients on their way), and sends half as much again.
+ * tri_bucket_hook_f16 and _bf16 halve what gradients send, as they do there, and keep 2 P bytes
+ * more. (Other hooks send more: all ranks get all averages first.)
  */
 #ifndef TRIREME_ZERO_H
 #define TRIREME_ZERO_H
@@ -35,12 +39,16 @@ typedef struct tri_zero_options {
      * with hooks, whose sums go over all ranks at once. Only used in this call. */
     const tri_mesh *mesh;
     /* What is divided: 1 = the optimizer's state and updates; 2 = gradients, too (but for those
-     * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end); 0 = 1 */
+     * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end); 3 = parameters, too;
+     * 0 = 1 (3 for tri_fully_shard) */
     int stage;
     size_t bucket_cap_bytes, first_bucket_bytes;
     bool no_buffer_sync;
     tri_bucket_hook hook;
     void *hook_state;
+    /* Stage 3: how many buckets are gathered ahead of the one that is used; -1 = none, at most 7;
+     * 0 = 1 */
+    int prefetch;
     TRI_RESERVED(8);
 } tri_zero_options;
 
@@ -51,6 +59,13 @@ typedef struct tri_zero_options {
  * those that were made before it fail in their next step (STATE).
  *
  *   own_net  owned from now on, also on failure
+ *
+ * In stage 3 all ranks run the same modules in the same order, in evaluation, too, since each
+ * forward gathers (a rank that does not fails its peers with MISMATCH or GROUP_TIMEOUT); under
+ * tri_ddp_join `loss` runs forward as often as a step of the others does. A parameter has its name,
+ * shape and dtype, but its contents are read and written between tri_unshard_begin and
+ * tri_unshard_end alone, and elsewhere it fails (STATE). A loss whose parameters were updated since
+ * its forward has no gradient any more (STATE). tri_data_parallel inside is refused (UNSUPPORTED).
  *
  * What differs from tri_ddp: tri_grad of a parameter shows only what adds up between
  * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, since averages are in pieces; where such gradients
@@ -65,6 +80,31 @@ typedef struct tri_zero_options {
  * Blocks until all ranks have called it.
  */
 TRI_API tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
+
+/**
+ * As tri_zero with stage 3 (torch's fully_shard).
+ */
+TRI_API tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options *opt);
+
+/**
+ * Under stage 3: makes the parameters of the module whole on each rank, so that the program can
+ * read and write them (torch's summon_full_params, DeepSpeed's GatheredParameters). Collective.
+ *
+ *   module  the model, or a part of it; the parameters that share buckets with its own become
+ *           whole, too
+ *
+ * Until as many tri_unshard_end they stay whole, and no optimizer updates them (STATE). Of what is
+ * written meanwhile each rank keeps its own range, so all ranks write the same. Runs what pends.
+ * Under other stages, and where nothing is sharded, only that.
+ * Errors: those of the module and of the step; INVALID_ARG (NULL), NO_MEMORY, those of
+ *   tri_all_gather_v. Blocks until all ranks have called it.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_unshard_begin(tri_module *module);
+/**
+ * Ends that, with the same module: what other ranks own is given back. Runs what pends; not
+ * collective. Errors: those of the step; STATE (without tri_unshard_begin).
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_unshard_end(tri_module *module);
 
 TRI_END_DECLS
 

@@ -124,7 +124,9 @@ static const char *train_bits(rank_env *env, const bits_run *run, bits_rank *r)
         JOB_TRY(env, &r->j, tri_ddp_join(t->model, loss_of_nothing, update_joined, t, NULL));
     for (int i = 0; i < averaged_models(&r->j.c); i++)
         JOB_TRY(env, &r->j, tri_ddp_verify(averaged_model(&r->j.c, t->model, i), false));
+    JOB_TRY(env, &r->j, tri_unshard_begin(t->model));
     JOB_TRY(env, &r->j, mix_all(r->to, t));
+    JOB_TRY(env, &r->j, tri_unshard_end(t->model));
     return NULL;
 }
 

@@ -16,10 +16,10 @@ train() {
 
 ranks=
 
-# compare AT_LEAST COPIES TEXT TEXT: stages 1 and 2 with tri_ddp.
+# compare AT_LEAST COPIES TEXT TEXT: all stages with tri_ddp.
 compare() {
     train 0 0 "$3" "$4" >"$work/all"
-    for stage in 1 2; do
+    for stage in 1 2 3; do
         train $stage "$2" "$3" "$4" >"$work/zero"
         cp "$work/all" "$work/ddp"
         # Hooks that need all gradients at once go with stage 1 alone.

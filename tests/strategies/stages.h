@@ -2,6 +2,6 @@
 #ifndef TEST_STAGES_H
 #define TEST_STAGES_H
 
-#define STAGES 2
+#define STAGES 3
 
 #endif

@@ -32,13 +32,16 @@ typedef struct result {
 
 static inline tri_status keep_result(tri_module *model, result *r)
 {
+    tri_status st = tri_unshard_begin(model);
+
+    if (st != TRI_OK)
+        return st;
     r->n_state = 0;
     r->hash = 1;
     for (int64_t i = 0; i < tri_module_state_count(model); i++) {
         tri_state_entry e = tri_module_state(model, i);
         size_t n = (size_t)tri_tensor_numel(e.tensor);
         double *to = r->state + r->n_state;
-        tri_status st;
 
         if (tri_tensor_dtype(e.tensor) != TRI_DTYPE_F64 || r->n_state + (int)n > MAX_STATE)
             continue;
@@ -49,7 +52,7 @@ static inline tri_status keep_result(tri_module *model, result *r)
         for (size_t j = 0; e.parameter && j < n * sizeof(double); j++)
             r->hash = (r->hash ^ ((const unsigned char *)to)[j]) * UINT64_C(0x100000001b3);
     }
-    return TRI_OK;
+    return tri_unshard_end(model);
 }
 
 /* --- one process alone ---------------------------------------------------- */

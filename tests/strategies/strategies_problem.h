@@ -178,6 +178,8 @@ static inline composition composition_that_goes(const kind *k, composition c)
 {
     if (k->shared && (c.place == REPLICAS_2 || c.place == REPLICAS_3)) /* refused */
         c.place = c.place == REPLICAS_2 ? ONE_DEVICE : CUT;
+    if (c.zero > 2 && (c.place == REPLICAS_2 || c.place == REPLICAS_3 || c.place == ONE_LAYER))
+        c.place = ONE_DEVICE;               /* refused: replicas read whole parameters */
     if (k->shared && c.gather != ONE_BATCH) /* in between each rank's loss weighs as one */
         c.uneven = false;
     return c;

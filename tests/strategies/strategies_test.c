@@ -84,6 +84,8 @@ static composition composition_of(const kind *k, const int *level)
         c.join = false;
     if (c.join && (c.gather == TWO_BATCHES || k->shared)) /* a pass is a step of who has joined */
         c.gather = ONE_BATCH;
+    if (c.join && c.zero > 2 && c.gather == NO_SYNC) /* who has joined would gather less often */
+        c.gather = ONE_BATCH;
     return c;
 }
 

@@ -12,7 +12,6 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "os/clock.h"
 #include "train/dist/unit_collective.h"
 #include "train/graph/ops/table.h"
 #include "train/graph/record/record.h"
@@ -62,38 +61,18 @@ static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffer
         if (bytes > 0 && buffers->in[i] != memory + param->home_offset)
             memcpy(memory + param->home_offset, buffers->in[i], bytes);
     }
-    t->state = TRII_UNIT_COLL_STARTED;
-    t->unit->volume.all_gather += (int64_t)wire->count;
-    if (TRII_UNLIKELY(t->unit->stats.on))
-        trii_unit_stats_sent(t->bucket);
-    trii_unit_coll_blame(t);
-    status = (tri_all_gather_v)(trii_unit_parts(t->unit), memory + own, memory, t->bucket->counts,
-                                wire->dtype, &t->work);
-    return trii_unit_called(t->unit, status);
-}
-
-/* This rank's part is what it has sent. */
-static void gather_timed(const trii_unit_coll *t)
-{
-    const trii_bucket *wire = t->bucket->wire;
-
-    trii_unit_stats_over(t->unit, t->bucket, wire->own * tri_dtype_size(wire->bucket.dtype));
+    return trii_unit_coll_gather(t, memory + own, memory);
 }
 
 static tri_status gather_go_on(trii_unit_coll *t, int64_t for_ns)
 {
-    int64_t since = TRII_UNLIKELY(t->unit->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
     tri_status status;
 
     if (t->state != TRII_UNIT_COLL_STARTED)
         return TRI_OK;
-    status = trii_unit_coll_work(t->unit, &t->work, for_ns);
-    if (since != 0)
-        trii_unit_stats_waited(t->unit, t->bucket, since);
+    status = trii_unit_coll_gathered(t, for_ns);
     if (status != TRI_OK)
         return status;
-    if (TRII_UNLIKELY(t->unit->stats.on))
-        gather_timed(t);
     for (int i = 0; i < t->n; i++) {
         const trii_unit_param *param = &t->unit->params[t->item[i]];
 
@@ -184,6 +163,10 @@ tri_status trii_unit_gather(trii_unit *unit, trii_step *step)
     if (!unit->is_behind)
         return TRI_OK;
     unit->is_behind = false;
+    if (unit->stage == 3) {
+        trii_unit_forget_live(unit, step);
+        return TRI_OK;
+    }
     for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
         status = gather_values(unit, step, &unit->buckets[b]);
     return status != TRI_OK ? TRII_FAIL_CTX(status, "parameters after their update") : TRI_OK;

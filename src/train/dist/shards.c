@@ -103,6 +103,28 @@ static tri_status make_piece_grad(const trii_unit *unit, trii_unit_param *param,
                : status;
 }
 
+/* The piece is a part of the parameter's memory. */
+static tri_status make_range(const trii_unit_param *param, trii_placed *placed, int64_t count)
+{
+    tri_status status = trii_tensor_move(param->tensor, param->bucket->values, param->offset);
+
+    return status == TRI_OK
+               ? trii_tensor_range(param->tensor, placed->start, &count, 1, &placed->piece)
+               : status;
+}
+
+/* The piece has memory of its own, which gets its contents when the parameter's is closed. */
+static tri_status make_apart(const trii_unit_param *param, trii_placed *placed, int64_t count,
+                             size_t at)
+{
+    tri_status status = trii_tensor_move(param->tensor, param->bucket->whole, param->offset);
+
+    param->tensor->stays_plain = true;
+    return status == TRI_OK ? trii_tensor_over(param->bucket->values, at, param->tensor->dtype,
+                                               &count, 1, param->tensor->device, &placed->piece)
+                            : status;
+}
+
 static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
 {
     const trii_bucket *wire = param->bucket->wire;
@@ -119,15 +141,35 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
         first = offset;
     placed->start = (int64_t)(first - offset);
     param->home_offset = first * size;
-    status = trii_tensor_move(param->tensor, param->bucket->values, param->offset);
-    if (status == TRI_OK)
-        status = trii_tensor_range(param->tensor, placed->start, &count, 1, &placed->piece);
+    status = unit->stage < 3
+                 ? make_range(param, placed, count)
+                 : make_apart(param, placed, count, count > 0 ? (first - own) * size : 0);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "%s", param->name);
     placed->piece->placed = placed;
     param->home = placed->piece;
     param->tensor->in_pieces = true;
     return make_piece_grad(unit, param, placed->piece);
+}
+
+/* Memory for the parameters of a bucket. */
+static tri_status make_values(trii_unit *unit, trii_unit_bucket *bucket)
+{
+    const trii_bucket *wire = bucket->wire;
+    size_t size = tri_dtype_size(wire->bucket.dtype), most = 0;
+    tri_status status;
+
+    if (unit->stage < 3)
+        return trii_unit_storage_create(unit, wire->bucket.count * size, &bucket->values);
+    /* All ranks take as much of the arena. */
+    for (int r = 0; r < tri_group_size(trii_unit_parts(unit)); r++)
+        most = bucket->counts[r] > most ? bucket->counts[r] : most;
+    status = trii_unit_storage_create(unit, most * size, &bucket->values);
+    if (status == TRI_OK)
+        status = trii_unit_reserve(wire->bucket.count * size, &bucket->whole);
+    if (status == TRI_OK)
+        bucket->n_opened = 1;
+    return status;
 }
 
 static tri_status check(const trii_unit *unit)
@@ -158,12 +200,12 @@ tri_status trii_unit_shard(trii_unit *unit)
 
         status = cut(unit, bucket);
         if (status == TRI_OK)
-            status = trii_unit_storage_create(
-                unit, bucket->wire->bucket.count * tri_dtype_size(bucket->wire->bucket.dtype),
-                &bucket->values);
+            status = make_values(unit, bucket);
+        for (int i = 0; i < bucket->wire->bucket.n_parts && status == TRI_OK; i++)
+            status = make_piece(unit, &unit->params[bucket->wire->parts[i].index]);
+        if (status == TRI_OK && unit->stage == 3)
+            status = trii_unit_close(unit, bucket, NULL);
     }
-    for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
-        status = make_piece(unit, &unit->params[i]);
     if (status != TRI_OK)
         return status;
     unit->rebuilt = true; /* for parts do not move */
@@ -184,6 +226,10 @@ void trii_unit_shards_free(trii_unit *unit)
         unit->placed[i].tensor->in_pieces = false;
     }
     for (int b = 0; b < unit->averager.n_buckets && unit->buckets != NULL; b++) {
+        if (unit->buckets[b].whole != NULL)
+            trii_unit_leave(unit, &unit->buckets[b]);
+        trii_storage_unref(unit->buckets[b].whole);
+        unit->buckets[b].whole = NULL;
         trii_unit_colls_free(unit->buckets[b].gathers);
         unit->buckets[b].gathers = NULL;
         trii_storage_unref(unit->buckets[b].values);

@@ -13,6 +13,8 @@
  *   buckets.c          where gradients lie: storages in the group's arena, order, rebuild
  *   shards.c           which part of each bucket a rank has and updates (ZeRO)
  *   gather_op.c        parameters become whole after the update of such parts
+ *   gathered.c         or only while a step uses them (ZeRO 3)
+ *   whole.c            or while the program reads them
  *   unit_collective.h  the recorded collectives while they run: header_op.c, bucket_op.c
  *   unit_timing.c      how long each bucket takes, and how much is sent
  *
@@ -48,6 +50,7 @@
 #include "comm/reducer/averager.h"
 #include "train/dist/placement.h"
 #include "train/dist/samples.h"
+#include "train/graph/step/elsewhere.h"
 #include "train/graph/step/host_op.h"
 #include "train/graph/step/step.h"
 #include "train/graph/step/witness.h"
@@ -57,6 +60,8 @@ typedef struct trii_unit_bucket trii_unit_bucket;
 
 /* A host operation has at most 64 operands. */
 #define TRII_UNIT_ITEMS 63
+/* Buckets whose parameters a step may have at a time: a power of two. */
+#define TRII_UNIT_LIVE 8
 
 typedef struct trii_unit_param {
     const char *name;   /* the module's */
@@ -71,6 +76,9 @@ typedef struct trii_unit_param {
     size_t offset, bytes; /* in the bucket */
     size_t home_offset;   /* there, of what home's gradient is */
     bool used_here;       /* by the last synchronised backward */
+    trii_vid view,
+        view_of;      /* stage 3: its contents in a step, and the gather whose result they are */
+    uint64_t view_in; /* the step's generation */
 } trii_unit_param;
 
 /* What the ranks tell each other of a backward pass. */
@@ -139,8 +147,15 @@ struct trii_unit_bucket {
     /* Where each rank has a part: elements of the ranks' parts [size], and the parameters, which
      * lie as their gradients do; see shards.c. */
     size_t *counts;
-    trii_storage *values;
+    trii_storage *values; /* stage 3: of this rank's part alone */
     trii_unit_coll *gathers;
+    /* Stage 3: the parameters' own memory, addresses that only have memory while the program reads
+     * them (n_opened > 0); the last gather's result, in the step of this generation. */
+    trii_storage *whole;
+    int n_opened;
+    bool visited; /* unshard.c's */
+    trii_vid live;
+    uint64_t live_in;
     int64_t sent_ns, comm_ns, exposed_ns; /* see unit_timing.c */
     size_t sent_bytes;
     /* Of the backward that is being recorded: what sends the bucket, and its results. */
@@ -196,9 +211,19 @@ struct trii_unit {
     trii_unit_bucket *buckets; /* [averager.n_buckets] */
     bool any_layout; /* gradients lie in the parameters' layouts, on which all ranks agree */
     /* Of ZeRO: 1, each rank gets the averages of, and updates, its part of each bucket; 2,
-     * gradients have no other place: buckets pass through the memory of `staging`. 0: all have all.
-     */
+     * gradients have no other place: buckets pass through the memory of `staging`; 3, so do
+     * parameters, which a step gathers while it uses them. 0: all have all. */
     int stage;
+    /* Stage 3. So many buckets are gathered before the one that is used is done with. */
+    int prefetch;
+    int32_t epoch; /* counts updates */
+    /* The last gathers of the step of this generation, number n - 1 the last of them: their
+     * results, and the last value that was recorded before each (NO_VALUE: none that pends). */
+    struct {
+        uint64_t generation;
+        unsigned n;
+        trii_vid whole[TRII_UNIT_LIVE], before[TRII_UNIT_LIVE];
+    } gathered;
     trii_storage *staging[2];
     /* The last operation that reads or writes it, in the step of this generation. */
     struct {
@@ -353,11 +378,34 @@ int trii_unit_staging_after(const trii_unit *unit, const trii_step *step, int in
 /* The operation that has this result uses it from now on. */
 void trii_unit_staging_taken(trii_unit *unit, const trii_step *step, int index, trii_vid by);
 /* If pieces have contents, or will when the step runs, that their parameters have not (is_behind):
- * they become whole. On all ranks if on one. */
+ * they become whole; in stage 3, what the step reads from now on is new. On all ranks if on one. */
 tri_status trii_unit_gather(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
 /* Averages that an earlier backward left in pieces are added to the gradients of this one:
  * grad_of[n_params], NO_VALUE = it has none. */
 tri_status trii_unit_add_pieces(trii_unit *unit, trii_step *step, trii_vid *grad_of) TRI_MUST_CHECK;
+
+/* --- gathered.c, whole.c: where unit->stage is 3 -------------------------- */
+
+/* How a step gets the contents of a parameter that is in pieces (tri_tensor.elsewhere). */
+extern const trii_elsewhere trii_unit_elsewhere;
+/* Parameters have new contents: what the step has gathered is of before. */
+void trii_unit_forget_live(trii_unit *unit, trii_step *step);
+/* Addresses for the parameters of a bucket, with memory until it is closed. */
+tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out) TRI_MUST_CHECK;
+/* Parameters of the bucket can be read and written in their own memory, until as many calls have
+ * closed it: then each rank keeps its part of what is there. Nothing may pend. Opening is
+ * collective. */
+tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket) TRI_MUST_CHECK;
+tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket,
+                           trii_step *step) TRI_MUST_CHECK;
+static inline bool trii_unit_is_open(const tri_tensor *tensor)
+{
+    const trii_unit *unit = trii_unit_of(tensor);
+
+    return unit->stage == 3 && unit->params[tensor->placed->index].bucket->n_opened > 0;
+}
+/* The unit is going: parameters that stay have memory, without their contents. */
+void trii_unit_leave(trii_unit *unit, trii_unit_bucket *bucket);
 
 /* --- weight.c ------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "comm/group/join/world.h"
+#include "os/clock.h"
 #include "train/dist/unit_collective.h"
 
 size_t trii_unit_header_count(const trii_unit *unit)
@@ -201,6 +202,37 @@ tri_status trii_unit_coll_work(const trii_unit *unit, tri_work **work_io, int64_
     status = for_ns > 0 ? trii_work_wait_for(*work_io, for_ns) : trii_work_poll(*work_io);
     return status == TRI_INPROGRESS ? status : work_ended(unit, work_io, status);
 }
+
+/* --- gathers -------------------------------------------------------------- */
+
+tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole)
+{
+    const tri_bucket *wire = &t->bucket->wire->bucket;
+
+    t->state = TRII_UNIT_COLL_STARTED;
+    t->unit->volume.all_gather += (int64_t)wire->count;
+    if (TRII_UNLIKELY(t->unit->stats.on))
+        trii_unit_stats_sent(t->bucket);
+    trii_unit_coll_blame(t);
+    return trii_unit_called(t->unit,
+                            (tri_all_gather_v)(trii_unit_parts(t->unit), part, whole,
+                                               t->bucket->counts, wire->dtype, &t->work));
+}
+
+tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns)
+{
+    const trii_bucket *wire = t->bucket->wire;
+    int64_t since = TRII_UNLIKELY(t->unit->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
+    tri_status status = trii_unit_coll_work(t->unit, &t->work, for_ns);
+
+    if (since != 0)
+        trii_unit_stats_waited(t->unit, t->bucket, since);
+    if (status == TRI_OK && TRII_UNLIKELY(t->unit->stats.on)) /* what it has sent is its own part */
+        trii_unit_stats_over(t->unit, t->bucket, wire->own * tri_dtype_size(wire->bucket.dtype));
+    return status;
+}
+
+/* --- comparing ------------------------------------------------------------ */
 
 tri_status trii_unit_coll_compare(trii_host_op *op, const char *what, const char *where)
 {

@@ -31,7 +31,11 @@ tri_status trii_unit_passed(const trii_unit *unit, tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step *step,
                                trii_unit_coll **coll_out) TRI_MUST_CHECK;
-/* gather_op.c's memory, which nothing uses any more. */
+/* All ranks' parts of its bucket, of which this rank has `part`, come to `whole`. */
+tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole) TRI_MUST_CHECK;
+/* As trii_unit_coll_work. */
+tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns) TRI_MUST_CHECK;
+/* A gather's memory, which nothing uses any more. */
 void trii_unit_coll_drop_aside(trii_unit_coll *t);
 /* What a pending step still points to fails when it is started, here and on the peers, and is freed
  * when the step ends. */

@@ -447,8 +447,8 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
                 TRI_ERR_INVALID_ARG,
                 "element %d of the list is %s: only persistent tensors have a gradient", i,
                 params[i] == NULL ? "NULL" : "a value of a step");
-        if (params[i]->status != TRI_OK)
-            return tri_tensor_status(params[i]);
+        if (trii_home(params[i])->status != TRI_OK)
+            return tri_tensor_status(trii_home(params[i]));
     }
     for (int i = 0; i < n && status == TRI_OK; i++)
         status = trii_unit_before_update(params[i], &last, step);

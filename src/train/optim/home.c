@@ -30,6 +30,11 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
 {
     tri_status status = trii_home_stays(tensor, home, owner, name);
 
+    if (status == TRI_OK && home != tensor && trii_unit_is_open(tensor))
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "%s is whole between tri_unshard_begin and tri_unshard_end, and ranks "
+                         "update it in pieces: call tri_unshard_end first",
+                         name);
     if (status != TRI_OK || home == tensor || !trii_step_has_grad(step, tensor))
         return status;
     return TRII_FAIL(TRI_ERR_STATE,

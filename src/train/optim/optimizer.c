@@ -58,7 +58,7 @@ static tri_status name_param(const tri_optimizer *o, trii_optim_param *param, co
                      o->ops->name, param->group, name);
 }
 
-static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, const char *name)
+static tri_status check_param(const tri_optimizer *o, tri_tensor *tensor, const char *name)
 {
     if (tensor == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is NULL", o->ops->name, name);
@@ -67,8 +67,8 @@ static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, 
                          "%s: %s is a value of a step; only persistent tensors (parameters, "
                          "tri_tensor_create) can be updated",
                          o->ops->name, name);
-    if (tensor->status != TRI_OK)
-        return tri_tensor_status(tensor);
+    if (trii_home(tensor)->status != TRI_OK)
+        return tri_tensor_status(trii_home(tensor));
     if (tensor->dtype != TRI_DTYPE_F32 && tensor->dtype != TRI_DTYPE_F64)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is %s: only f32 and f64 can be updated",
                          o->ops->name, name, tri_dtype_name(tensor->dtype));

@@ -8,9 +8,10 @@
 
 #include "train/tensor/storage.h"
 
-struct trii_placed; /* train/dist/placement.h */
-struct trii_packed; /* packed.h */
-struct trii_held;   /* piece.h */
+struct trii_placed;    /* train/dist/placement.h */
+struct trii_packed;    /* packed.h */
+struct trii_held;      /* piece.h */
+struct trii_elsewhere; /* train/graph/step/elsewhere.h */
 
 struct tri_tensor {
     atomic_int refs;
@@ -67,6 +68,9 @@ struct tri_tensor {
     tri_tensor *grad;        /* owned; same shape; may lie in a bucket of a group's arena */
     const struct trii_placed *placed; /* borrowed; NULL = gradients stay local */
     const struct trii_held *held;     /* borrowed; NULL = this rank has all of it */
+    /* borrowed; NULL = the contents are in its memory. Else that has no pages, its contents are
+     * lost for readers (trii_tensor_lose), nobody writes them, and a step gets them from there. */
+    const struct trii_elsewhere *elsewhere;
 };
 
 /* A step's handle is not an address: its low bit is 1. train/graph/record/handle.c interprets the

@@ -44,6 +44,7 @@ typedef struct trii_backward {
     int32_t region;    /* the region copied last; 0 = none */
     int32_t n_values;  /* how many there were when it began */
     int32_t last_node; /* the node from which it goes back; -1 = there is none */
+    bool owns;         /* some values have owners */
     bool keep_graph;   /* what it went through can be gone through again after a run */
 } trii_backward;
 
@@ -87,7 +88,9 @@ const trii_node *trii_region_node(const trii_backward *b, int32_t n);
 /* The persistent tensor whose gradient this value's gradient is, or NULL. */
 static inline tri_tensor *trii_backward_owner(const trii_value *value)
 {
-    tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+    tri_tensor *tensor = value->leaf != NULL    ? value->leaf
+                         : value->bound != NULL ? value->bound
+                                                : value->owner;
 
     return tensor != NULL && tensor->requires_grad ? tensor : NULL;
 }

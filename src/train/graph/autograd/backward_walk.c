@@ -12,6 +12,7 @@
 #include "base/dtype.h"
 #include "train/graph/autograd/backward.h"
 #include "train/graph/gradients/gradient_rules.h"
+#include "train/graph/step/elsewhere.h"
 
 static void state_release(void *state)
 {
@@ -186,6 +187,7 @@ tri_status trii_backward_room(trii_backward *b)
     tri_status status;
 
     b->n_values = b->step->n_values;
+    b->owns = trii_recorder_of(b->step)->retiring.owned_in == b->step->generation;
     status = take_room(&array, &own->cap_scratch, 3 * (int64_t)b->n_values, sizeof(*own->scratch));
     own->scratch = array;
     b->grads = own->scratch;
@@ -195,6 +197,14 @@ tri_status trii_backward_room(trii_backward *b)
 }
 
 /* --- the walk ------------------------------------------------------------- */
+
+/* The operand, or the value that stands for it in gradients. */
+static inline trii_vid operand(const trii_backward *b, const trii_node *node, int i)
+{
+    trii_vid in = b->step->in_ids[node->first_in + i];
+
+    return TRII_UNLIKELY(b->owns) && in != TRII_NO_VALUE ? trii_value_first(b->step, in) : in;
+}
 
 static inline void reach(trii_backward *b, trii_vid value, const int32_t *leads)
 {
@@ -220,7 +230,7 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads)
         for (int o = 0; o < node->n_out; o++)
             reached |= grads[node->first_out + o] == TRII_REACHED;
         for (int i = 0; i < node->n_in && reached; i++) {
-            trii_vid in = s->in_ids[node->first_in + i];
+            trii_vid in = operand(b, node, i);
 
             if (in != TRII_NO_VALUE)
                 reach(b, in, leads);
@@ -355,7 +365,7 @@ static tri_status node_backward(trii_backward *b, int32_t n)
             any_out = true;
     }
     for (int i = 0; i < n_in && any_out; i++) {
-        trii_vid in = s->in_ids[node->first_in + i];
+        trii_vid in = operand(b, node, i);
 
         needs[i] = in != TRII_NO_VALUE && b->grads[in] != TRII_UNREACHED;
         any_in = any_in || needs[i];
@@ -373,7 +383,7 @@ static tri_status node_backward(trii_backward *b, int32_t n)
         return name_gradient(s, &s->nodes[n], status);
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
         if (needs[i] && grad_in[i] != TRII_NO_VALUE)
-            status = add_grad(b, s->in_ids[s->nodes[n].first_in + i], grad_in[i]);
+            status = add_grad(b, operand(b, &s->nodes[n], i), grad_in[i]);
     }
     if (!b->keep_graph && s->nodes[n].differentiated == 0)
         s->nodes[n].differentiated = trii_recorder_of(s)->scopes.walks;

@@ -10,6 +10,7 @@
  * kept.
  */
 #include "train/graph/autograd/backward.h"
+#include "train/graph/step/elsewhere.h"
 
 /* Not copied; -1 = not decided yet. */
 #define COPY_WANTED (-2)
@@ -92,6 +93,12 @@ static tri_status operands(const trii_backward *b, const trii_node *node, trii_v
         }
         if (in[i] < b->n_values && b->copies[in[i]] >= 0)
             in[i] = b->copies[in[i]];
+        if (trii_value_is_renewable(&s->values[in[i]])) {
+            tri_status status = trii_value_renew(b->step, &in[i]);
+
+            if (status != TRI_OK)
+                return status;
+        }
         if (s->values[in[i]].state >= TRII_VALUE_DROPPED)
             return TRII_FAIL(TRI_ERR_STATE,
                              "argument %d of tri_%s at %s:%d, which is to be computed again, was "
@@ -115,6 +122,7 @@ static tri_status copy_node(trii_backward *b, int32_t n)
     node = &s->nodes[n];
     if (status == TRI_OK)
         status = operands(b, node, in, &n_out);
+    node = &s->nodes[n];
     for (int o = 0; o < n_out && status == TRI_OK; o++)
         trii_type_copy(&out[o], &s->values[node->first_out + o].type);
     if (status == TRI_OK)

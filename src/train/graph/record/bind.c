@@ -2,6 +2,7 @@
  * bind.c - says in which tensor a value must end up.
  */
 #include "train/graph/record/record.h"
+#include "train/graph/step/elsewhere.h"
 #include "train/graph/step/overlaps.h"
 
 tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
@@ -12,6 +13,8 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
 
     if (!trii_type_is_of(&value->type, tensor))
         return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
+    if (TRII_UNLIKELY(tensor->elsewhere != NULL))
+        return TRII_FAIL(TRI_ERR_STATE, "%s", tensor->elsewhere->why);
     if (TRII_UNLIKELY(trii_in_replica(step)) &&
         tensor->device == step->recorder->scopes.replica.home)
         return TRI_OK; /* only the replica at home writes there */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "train/graph/record/record.h"
+#include "train/graph/step/elsewhere.h"
 #include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"
 
@@ -29,6 +30,8 @@ static TRII_NOINLINE tri_status leaf_create(trii_step *step, tri_tensor *tensor,
     trii_vid none;
     tri_status status;
 
+    if (TRII_UNLIKELY(tensor->elsewhere != NULL))
+        return tensor->elsewhere->resolve(step, tensor, TRII_NO_VALUE, value_out);
     if (tensor->status != TRI_OK)
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     if (TRII_UNLIKELY(tensor->shares)) {
@@ -50,6 +53,53 @@ static TRII_NOINLINE tri_status leaf_create(trii_step *step, tri_tensor *tensor,
     return TRI_OK;
 }
 
+/* The same operation on what its operand has become. */
+static tri_status repeat(trii_step *step, trii_vid id, trii_vid in, trii_vid *out)
+{
+    const trii_node *node = &step->nodes[step->values[id].node];
+    int output = step->values[id].output, n_out = node->n_out;
+    trii_type types[TRII_MAX_OUTPUTS];
+    tri_status status;
+
+    for (int o = 0; o < n_out; o++)
+        trii_type_copy(&types[o], &step->values[node->first_out + o].type);
+    status = trii_node_append(step, node->op, &in, 1, &node->attrs, NULL, types, n_out);
+    if (status != TRI_OK)
+        return status;
+    node = &step->nodes[step->n_nodes - 1];
+    *out = node->first_out + output;
+    return TRI_OK;
+}
+
+tri_status trii_value_renew(trii_step *step, trii_vid *id_io)
+{
+    trii_vid id = *id_io, in;
+    tri_tensor *owner = step->values[id].owner;
+    tri_status status;
+
+    if (!trii_value_is_renewable(&step->values[id]))
+        return TRI_OK;
+    if (owner != NULL && owner->elsewhere != NULL)
+        return owner->elsewhere->resolve(step, owner, id, id_io);
+    if (owner != NULL)
+        return trii_resolve(step, owner, id_io);
+    /* what it has been made again as */
+    if (step->values[id].replaces != TRII_NO_VALUE) {
+        *id_io = step->values[id].replaces;
+        if (step->values[*id_io].state < TRII_VALUE_DROPPED)
+            return TRI_OK;
+    }
+    in = trii_node_in(step, &step->nodes[step->values[id].node], 0);
+    status = trii_value_renew(step, &in);
+    if (status == TRI_OK)
+        status = trii_step_reserve(step, 1);
+    if (status == TRI_OK)
+        status = repeat(step, id, in, id_io);
+    if (status == TRI_OK)
+        step->values[id].replaces = *id_io;
+    return status;
+}
+
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
 {
     trii_vid id;
@@ -68,8 +118,14 @@ tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out
                 return status;
         }
     }
-    if (TRII_UNLIKELY(step->values[id].state == TRII_VALUE_FAILED))
-        return trii_failure_get(trii_recorder_of(step), &step->values[id]);
+    if (TRII_UNLIKELY(step->values[id].state >= TRII_VALUE_DROPPED)) {
+        tri_status status = step->values[id].state == TRII_VALUE_FAILED
+                                ? trii_failure_get(trii_recorder_of(step), &step->values[id])
+                                : trii_value_renew(step, &id);
+
+        if (status != TRI_OK)
+            return status;
+    }
     if (TRII_UNLIKELY(trii_in_replica(step)) && !trii_is_handle(tensor))
         return trii_replica_value(step, id, value_out);
     *value_out = id;

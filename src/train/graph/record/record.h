@@ -47,6 +47,18 @@ static inline bool trii_in_replica(const trii_step *step)
 {
     return step->recorder->scopes.replica.home != step->recorder->scopes.replica.device;
 }
+/* elsewhere.c. Between the two the operands of an operation are looked up and it is recorded: none
+ * of them is retired meanwhile. They nest. */
+void trii_retire_due(trii_recorder *r);
+static inline void trii_operands_begin(trii_recorder *r)
+{
+    r->retiring.held++;
+}
+static inline void trii_operands_end(trii_recorder *r)
+{
+    if (--r->retiring.held == 0 && TRII_UNLIKELY(r->retiring.n > 0))
+        trii_retire_due(r);
+}
 /* Runs what is pending if TRI_EAGER=1 and nothing puts it off. */
 tri_status trii_step_eager(trii_step *step);
 

@@ -54,11 +54,12 @@ static tri_status collect_outputs(trii_recorder *r, bool ending)
         for (int i = 0; i < node->n_in; i++) {
             trii_vid in = s->in_ids[node->first_in + i];
 
-            if (in != TRII_NO_VALUE && s->values[in].state == TRII_VALUE_PENDING)
+            if (in != TRII_NO_VALUE && s->values[in].state == TRII_VALUE_PENDING &&
+                s->values[in].owner == NULL)
                 s->values[in].keep = true;
         }
         for (int o = 0; o < node->n_out; o++)
-            s->values[node->first_out + o].keep = true;
+            s->values[node->first_out + o].keep = !s->values[node->first_out + o].retired;
     }
     for (int32_t n = s->first_pending; n < s->n_nodes; n++) {
         const trii_node *node = &s->nodes[n];

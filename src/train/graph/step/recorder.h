@@ -19,7 +19,7 @@
 #define TRII_STEP_MAX_NODES 1000000
 /* Room for what one gradient rule records, so that its `node` does not move: so many nodes of at
  * most so many values and edges each, and one node with as many as are allowed. */
-#define TRII_RESERVE_NODES 64
+#define TRII_RESERVE_NODES 96
 #define TRII_RESERVE_VALUES 8
 
 typedef struct trii_failure {
@@ -74,6 +74,15 @@ typedef struct trii_scopes {
     bool keep_graph;      /* and another walk may follow after a run */
     bool for_inputs;      /* it is that of tri_gradients */
 } trii_scopes;
+
+/* record/elsewhere.c: values that are to be retired once the operation is recorded whose operands
+ * are looked up now: it may be their last reader. */
+typedef struct trii_retiring {
+    int held; /* depth of such operations */
+    int n;
+    trii_vid due[TRII_MAX_INPUTS];
+    uint64_t owned_in; /* generation of the last step that had a value with an owner */
+} trii_retiring;
 
 /* failures.c */
 typedef struct trii_failures {
@@ -161,6 +170,7 @@ typedef struct tri_context {
 
     trii_pending pending;
     trii_scopes scopes;
+    trii_retiring retiring;
     trii_known_table known;
     trii_blocks blocks;
     trii_holds held;
@@ -226,8 +236,10 @@ static inline trii_value *trii_value_append(trii_step *step)
     value->keep = false;
     value->used = false;
     value->torn = false;
+    value->retired = false;
     value->leaf = NULL;
     value->bound = NULL;
+    value->owner = NULL;
     value->storage = NULL;
     value->offset = 0;
     value->layout = NULL;

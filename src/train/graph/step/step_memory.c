@@ -133,9 +133,12 @@ void trii_value_release(trii_value *value)
         tri_tensor_unref(value->leaf);
     if (value->bound != NULL)
         tri_tensor_unref(value->bound);
+    if (TRII_UNLIKELY(value->owner != NULL))
+        tri_tensor_unref(value->owner);
     value->storage = NULL;
     value->leaf = NULL;
     value->bound = NULL;
+    value->owner = NULL;
 }
 
 void *trii_floor_state_of(trii_recorder *r, trii_floor floor, size_t bytes,

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "train/graph/step/elsewhere.h"
 #include "train/graph/step/hold.h"
 #include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"
@@ -113,6 +114,8 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
             is_gradient(step, tensor) ? ": run the step (tri_run), then ask tri_grad again" : "");
     if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
+    if (TRII_UNLIKELY(tensor->elsewhere != NULL))
+        return TRII_FAIL(TRI_ERR_STATE, "%s", tensor->elsewhere->why);
     if (TRII_UNLIKELY(tensor->read_only))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "an operand of a remote call is not written: others may read it");
@@ -148,6 +151,8 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
 
     if (tensor == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL);
+    if (!trii_is_handle(tensor) && TRII_UNLIKELY(tensor->elsewhere != NULL))
+        return TRII_FAIL(TRI_ERR_STATE, "%s", tensor->elsewhere->why);
     if (!trii_is_handle(tensor) && tensor->status == TRI_OK)
         id = trii_known_value(step, tensor);
     if (!trii_is_handle(tensor) && id == TRII_NO_VALUE && tensor->status == TRI_OK) {

@@ -268,6 +268,7 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     }
     ddp->unit.call = recipe->call;
     ddp->unit.stage = recipe->stage;
+    ddp->unit.prefetch = recipe->prefetch;
     ddp->unit.within = recipe->within != NULL ? tri_group_ref(recipe->within) : NULL;
     ddp->unit.across = recipe->across != NULL ? tri_group_ref(recipe->across) : NULL;
     ddp->unit.axis = recipe->axis != NULL ? tri_group_ref(recipe->axis) : NULL;

@@ -8,6 +8,8 @@
  *   buffers.c          one rank's buffers are sent to all before a forward in training
  *   ddp_join.c         ranks that have run out of data
  *   ddp_stats.c        how long each bucket takes
+ *   zero.c             tri_zero: the same around a unit that is divided
+ *   unshard.c          its parameters are whole for a while
  */
 #ifndef TRII_DDP_H
 #define TRII_DDP_H
@@ -54,6 +56,7 @@ typedef struct trii_ddp_recipe {
     const char *call; /* for messages */
     tri_ddp_options options;
     int stage;                         /* of ZeRO; 0: DDP */
+    int prefetch;                      /* stage 3: as in trii_unit */
     tri_group *within, *across, *axis; /* as in trii_unit; borrowed */
     tri_status known; /* whether the options are good: else where the others are is not known */
 } trii_ddp_recipe;

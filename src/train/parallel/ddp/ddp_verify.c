@@ -113,7 +113,7 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
         mixed = trii_hash_bytes(mixed, entry.tensor->shape,
                                 (size_t)entry.tensor->ndim * sizeof(*entry.tensor->shape));
     }
-    if (c->contents && entry.tensor != NULL && index % 2 == 1)
+    if (c->contents && entry.tensor != NULL && index % 2 == 1 && entry.tensor->elsewhere == NULL)
         status = trii_hash_entry(&entry, &mixed);
     if (status == TRI_OK)
         *hash_out = mixed;

@@ -21,8 +21,11 @@ static tri_status check_options(const tri_zero_options *opt)
                          "a mesh of %d axes: one that divides, or one of replicas and one that "
                          "divides (tri_mesh_submesh picks them)",
                          tri_mesh_axis_count(opt->mesh));
-    if (opt->stage < 0 || opt->stage > 2)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "stage %d: 1 or 2 (0 = 1)", opt->stage);
+    if (opt->stage < 0 || opt->stage > 3)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "stage %d: 1, 2 or 3 (0 = 1)", opt->stage);
+    if (opt->prefetch < -1 || opt->prefetch >= TRII_UNIT_LIVE)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "prefetch %d: -1 (none) to %d buckets (0 = 1)",
+                         opt->prefetch, TRII_UNIT_LIVE - 1);
     if (opt->stage > 1 && opt->hook != NULL && opt->hook != tri_bucket_hook_f16 &&
         opt->hook != tri_bucket_hook_bf16)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -63,12 +66,12 @@ static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, mesh_
     return TRI_OK;
 }
 
-tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
+static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const char *call)
 {
     const tri_status known = check_options(opt);
     tri_module *model;
     mesh_groups own = {0};
-    trii_ddp_recipe recipe = {.call = "tri_zero", .stage = 1, .known = known};
+    trii_ddp_recipe recipe = {.call = call, .stage = 1, .prefetch = 1, .known = known};
 
     if (known == TRI_OK && opt != NULL)
         recipe.options = (tri_ddp_options){.group = opt->group,
@@ -81,6 +84,8 @@ tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
         recipe.options.group = opt->group;
     if (known == TRI_OK && opt != NULL && opt->stage > 0)
         recipe.stage = opt->stage;
+    if (known == TRI_OK && opt != NULL && opt->prefetch != 0)
+        recipe.prefetch = opt->prefetch > 0 ? opt->prefetch : 0;
     if (known == TRI_OK && opt != NULL && opt->mesh != NULL)
         recipe.known = take_mesh(opt->mesh, &recipe, &own);
     model = trii_ddp_make(own_net, &recipe);
@@ -88,4 +93,18 @@ tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
     tri_group_unref(own.across);
     tri_mesh_destroy(own.flat);
     return model;
+}
+
+tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
+{
+    return make(own_net, opt, "tri_zero");
+}
+
+tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options *opt)
+{
+    tri_zero_options all = opt != NULL ? *opt : (tri_zero_options){0};
+
+    if (all.stage == 0)
+        all.stage = 3;
+    return make(own_net, &all, "tri_fully_shard");
 }

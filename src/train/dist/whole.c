@@ -1,0 +1,147 @@
+/*
+ * whole.c - parameters that are whole while the program reads or writes them (stage 3 of ZeRO;
+ * torch's summon_full_params). Their memory is a range of addresses, one for a bucket, laid out as
+ * the bucket is: opening it is one all_gather into it, and closing it takes this rank's part back.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "os/reserve.h"
+#include "train/dist/unit_collective.h"
+#include "train/graph/step/recorder.h"
+
+static tri_status reserve(void *ctx, size_t bytes, void **data_out)
+{
+    (void)ctx;
+    return trii_reserve(bytes, data_out);
+}
+
+static void release(void *ctx, void *data, size_t bytes)
+{
+    (void)ctx;
+    trii_reserve_free(data, bytes);
+}
+
+tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out)
+{
+    static const trii_storage_ops addresses = {
+        .name = "addresses", .alloc = reserve, .free = release};
+    tri_status status = trii_storage_create(&addresses, NULL, bytes, storage_out);
+
+    return status == TRI_OK ? trii_reserve_open((*storage_out)->data, bytes) : status;
+}
+
+static tri_status gather(const trii_unit *unit, const trii_unit_bucket *bucket)
+{
+    tri_status status;
+
+    status = trii_reserve_open(bucket->whole->data, bucket->whole->bytes);
+    if (status == TRI_OK)
+        status =
+            (tri_all_gather_v)(trii_unit_parts(unit), bucket->values->data, bucket->whole->data,
+                               bucket->counts, bucket->wire->bucket.dtype, NULL);
+    return status;
+}
+
+tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
+{
+    tri_status status = TRI_OK;
+
+    if (bucket->n_opened++ > 0)
+        return TRI_OK;
+    status = gather(unit, bucket);
+    if (status != TRI_OK) {
+        trii_reserve_close(bucket->whole->data, bucket->whole->bytes);
+        bucket->n_opened = 0;
+        return trii_unit_called(unit, status);
+    }
+    for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
+        tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
+
+        trii_tensor_mend(tensor);
+        tensor->elsewhere = NULL;
+    }
+    return TRI_OK;
+}
+
+/* Its contents may have changed. */
+static void keep_part(const trii_unit_bucket *bucket)
+{
+    size_t size = tri_dtype_size(bucket->wire->bucket.dtype);
+
+    if (bucket->wire->own > 0)
+        memcpy(bucket->values->data, (const char *)bucket->whole->data + bucket->wire->first * size,
+               bucket->wire->own * size);
+}
+
+/* What the step has read of the parameters it gets from the ranks now, if it reads it again. */
+static tri_status move_values(const trii_unit *unit, trii_step *step)
+{
+    tri_status status = TRI_OK;
+
+    for (trii_vid v = 0; v < step->n_values; v++) {
+        trii_value *value = &step->values[v];
+        tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+
+        if (tensor == NULL || tensor->elsewhere != &trii_unit_elsewhere ||
+            trii_unit_of(tensor) != unit || value->owner != NULL)
+            continue;
+        value->state = value->state == TRII_VALUE_READY ? TRII_VALUE_DROPPED : value->state;
+        value->version = unit->epoch;
+        status = trii_value_own(step, v, tensor);
+        if (status != TRI_OK)
+            return status;
+        trii_known_find(step, tensor)->value = TRII_NO_VALUE;
+    }
+    return status;
+}
+
+tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step *step)
+{
+    if (bucket->n_opened == 0)
+        return TRII_FAIL(TRI_ERR_STATE, "without tri_unshard_begin");
+    if (--bucket->n_opened > 0)
+        return TRI_OK;
+    keep_part(bucket);
+    for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
+        tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
+
+        (void)TRII_FAIL(TRI_ERR_STATE, "%s", trii_unit_elsewhere.why);
+        trii_tensor_lose(tensor);
+        tensor->elsewhere = &trii_unit_elsewhere;
+    }
+    trii_reserve_close(bucket->whole->data, bucket->whole->bytes);
+    return step != NULL ? move_values(unit, step) : TRI_OK;
+}
+
+static tri_status gone_resolve(trii_step *step, tri_tensor *tensor, trii_vid old,
+                               trii_vid *value_out)
+{
+    (void)step;
+    (void)old;
+    (void)value_out;
+    return TRII_FAIL(TRI_ERR_STATE, "%s", tensor->elsewhere->why);
+}
+
+static const trii_elsewhere gone = {
+    .why = "its contents went with the model over whose ranks it was sharded: set them again "
+           "(tri_tensor_copy_in, or load a checkpoint)",
+    .resolve = gone_resolve};
+
+void trii_unit_leave(trii_unit *unit, trii_unit_bucket *bucket)
+{
+    tri_status status;
+
+    if (bucket->n_opened > 0)
+        return;
+    status = trii_reserve_open(bucket->whole->data, bucket->whole->bytes);
+    for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
+        tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
+
+        if (tensor->elsewhere == NULL)
+            continue;
+        (void)TRII_FAIL(TRI_ERR_STATE, "%s", gone.why);
+        trii_tensor_lose(tensor);
+        tensor->elsewhere = status == TRI_OK ? NULL : &gone;
+    }
+}

@@ -1,0 +1,42 @@
+/*
+ * elsewhere.h - a persistent tensor whose contents are not in its memory (tri_tensor.elsewhere): a
+ * step makes them, for a while, by operations that a strategy records (train/dist/gathered.c).
+ *
+ * Such a value has an owner, the tensor, whose gradient its gradient is. While it is pending the
+ * strategy may say that nothing more reads it (trii_value_retire): then its memory is free after
+ * its last reader, and what would read it later, such as a gradient, gets a new one.
+ */
+#ifndef TRII_ELSEWHERE_H
+#define TRII_ELSEWHERE_H
+
+#include "train/graph/step/step.h"
+
+typedef struct trii_elsewhere {
+    const char *why; /* what readers of the tensor itself are told */
+    /* The tensor's contents in this step, from now on until they are retired. `old`: the retired
+     * value that its reader wants, whose contents they must be; NO_VALUE: those of now. */
+    tri_status (*resolve)(trii_step *step, tri_tensor *tensor, trii_vid old, trii_vid *value_out);
+} trii_elsewhere;
+
+/* The first of the values that had these contents of its owner: gradients of all of them add up in
+ * the order of their readers, as if the tensor had been one value. */
+static inline trii_vid trii_value_first(const trii_step *step, trii_vid value)
+{
+    const trii_value *v = &step->values[value];
+
+    return v->owner != NULL && v->replaces != TRII_NO_VALUE ? v->replaces : value;
+}
+/* The value, which some node makes, stands for the tensor from now on. */
+tri_status trii_value_own(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
+/* What is recorded from now on does not read it, but for the operation whose operands are looked up
+ * now. No effect on a value that has run. */
+void trii_value_retire(trii_step *step, trii_vid value);
+/* Whether its contents can be made again. */
+static inline bool trii_value_is_renewable(const trii_value *value)
+{
+    return value->state == TRII_VALUE_DROPPED && (value->retired || value->owner != NULL);
+}
+/* *id_io becomes a value of the same contents that can be read; one that is not renewable stays. */
+tri_status trii_value_renew(trii_step *step, trii_vid *id_io) TRI_MUST_CHECK;
+
+#endif

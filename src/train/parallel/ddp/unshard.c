@@ -1,0 +1,100 @@
+/*
+ * unshard.c - tri_unshard_begin, tri_unshard_end: which buckets of which units a module has, and
+ * that nothing pends while they are opened and closed (train/dist/whole.c).
+ */
+#include <trireme/zero.h>
+
+#include "base/err.h"
+#include "train/nn/module.h"
+#include "train/parallel/ddp/ddp.h"
+
+/* The bucket of stage 3 that has the tensor, or NULL. */
+static trii_unit_bucket *bucket_of(const tri_tensor *tensor)
+{
+    const trii_unit *unit = trii_unit_of(tensor);
+
+    return unit != NULL && unit->stage == 3 && tensor->placed->gradient == TRII_PLACEMENT_PARTIAL
+               ? unit->params[tensor->placed->index].bucket
+               : NULL;
+}
+
+/* What pends runs; a failure is told to those who wait. */
+static tri_status settle(tri_module *module, trii_step *step)
+{
+    trii_unit *last = NULL;
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < tri_module_state_count(module) && status == TRI_OK; i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+        trii_unit *unit = trii_unit_of(tensor);
+
+        if (bucket_of(tensor) == NULL || unit == last)
+            continue;
+        last = unit;
+        status = trii_unit_settle(unit, step);
+        if (status != TRI_OK)
+            status = trii_ddp_tell(unit->group, status);
+    }
+    return status == TRI_OK ? trii_step_run(step) : status;
+}
+
+/* Each bucket once, in the order of the module's first parameters of them: on all ranks alike. */
+static tri_status for_each(tri_module *module, trii_step *step, bool open)
+{
+    tri_status status = TRI_OK, first = TRI_OK;
+
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+        trii_unit_bucket *bucket = bucket_of(tensor);
+
+        if (bucket == NULL || bucket->visited)
+            continue;
+        bucket->visited = true;
+        if (open && first == TRI_OK)
+            status = trii_unit_open(trii_unit_of(tensor), bucket);
+        else if (!open)
+            status = trii_unit_close(trii_unit_of(tensor), bucket, step);
+        first = first == TRI_OK ? status : first;
+    }
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        trii_unit_bucket *bucket = bucket_of(tri_module_state(module, i).tensor);
+
+        if (bucket != NULL)
+            bucket->visited = false;
+    }
+    return first;
+}
+
+static tri_status prepare(tri_module *module, const char *call, trii_step **step_out)
+{
+    tri_status status = trii_need(module, call, "module");
+
+    if (status == TRI_OK)
+        status = tri_module_status(module);
+    if (status == TRI_OK)
+        status = trii_module_flatten(module);
+    if (status != TRI_OK)
+        return status;
+    *step_out = trii_step_current();
+    return *step_out != NULL ? settle(module, *step_out) : TRI_ERR_NO_MEMORY;
+}
+
+tri_status tri_unshard_begin(tri_module *module)
+{
+    trii_step *step;
+    tri_status status = prepare(module, "unshard_begin", &step);
+
+    if (status == TRI_OK)
+        status = for_each(module, step, true);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "unshard_begin");
+}
+
+tri_status tri_unshard_end(tri_module *module)
+{
+    trii_step *step;
+    tri_status status = prepare(module, "unshard_end", &step);
+
+    if (status == TRI_OK)
+        status = for_each(module, step, false);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "unshard_end");
+}
