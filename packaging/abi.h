@@ -1532,6 +1532,10 @@ typedef struct tri_zero_options {
     tri_bucket_hook hook;
     void *hook_state;
     int prefetch;
+    bool keep_after_forward;
+    int64_t keep_below;
+    const char *const *units;
+    int n_units;
     uint64_t reserved[8];
 } tri_zero_options;
 tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);

@@ -46,9 +46,20 @@ typedef struct tri_zero_options {
     bool no_buffer_sync;
     tri_bucket_hook hook;
     void *hook_state;
-    /* Stage 3: how many buckets are gathered ahead of the one that is used; -1 = none, at most 7;
-     * 0 = 1 */
+    /* Stage 3, all that follows: how many buckets are gathered ahead of the one that is used; -1 =
+     * none, at most 7; 0 = 1 */
     int prefetch;
+    /* What forward has gathered stays until backward has read it: a third less is sent, and the
+     * parameters are whole between the two (torch's reshard_after_forward=False). */
+    bool keep_after_forward;
+    /* Parameters of fewer elements stay whole, as in stage 2 (DeepSpeed's
+     * stage3_param_persistence_threshold). */
+    int64_t keep_below;
+    /* [n_units]: paths of modules whose parameters are gathered as one, such as "h.*", of which a *
+     * stands for any characters of one name; a path that several modules have makes a unit of each.
+     * Larger ones than a bucket are several. NULL: buckets alone decide. Only used in this call. */
+    const char *const *units;
+    int n_units;
     TRI_RESERVED(8);
 } tri_zero_options;
 

@@ -17,6 +17,7 @@
 #include "train/checkpoint/snapshot.h"
 #include "train/checkpoint/transfer.h"
 #include "train/nn/module.h"
+#include "train/tensor/persistent.h"
 
 /* --- modules -------------------------------------------------------------- */
 
@@ -52,12 +53,17 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
         status = TRII_CHECK_RESERVED(tri_load_options, opt);
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_load");
-    if (status == TRI_OK && trii_group_of_state(module, NULL, NULL) != NULL)
-        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                           "tri_load: no rank has the module's parameters whole: load the file "
-                           "before they are divided, or a checkpoint by tri_checkpoint_restore");
+    for (int64_t i = 0; status == TRI_OK && i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+
+        if (trii_held_of(tensor) != NULL && tensor->elsewhere == NULL)
+            status = trii_refuse_pieces("tri_load", "tri_checkpoint_restore loads");
+    }
     if (status == TRI_OK)
         status = tri_safetensors_open(path, &file);
+    /* Ranks that have pieces of the module make it whole together, a part at a time. */
+    if (module != NULL && tri_module_status(module) == TRI_OK)
+        status = trii_ranks_agree(trii_group_of_state(module, NULL, NULL), status);
     if (status == TRI_OK)
         status = load(module, path, file, opt);
     tri_safetensors_close(file);

@@ -6,13 +6,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <trireme/group.h>
 #include <trireme/optim.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "os/pages.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/nn/module.h"
+#include "train/tensor/elsewhere.h"
 
 tri_status trii_check_module(tri_module *module, const char *call)
 {
@@ -21,17 +24,91 @@ tri_status trii_check_module(tri_module *module, const char *call)
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", call);
 }
 
+/* --- of a module that is in pieces ---------------------------------------- */
+
+tri_status trii_refuse_pieces(const char *call, const char *instead)
+{
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "%s: nothing makes the module's parameters whole: %s the pieces of all ranks",
+                     call, instead);
+}
+
+/* What rank 0 writes of it. */
+typedef struct whole {
+    tri_safetensors_entry *entries; /* [n] */
+    int64_t n;
+    void *data;
+    size_t bytes;
+} whole;
+
+static tri_status make_room(tri_module *module, whole *w)
+{
+    tri_status status;
+
+    w->n = tri_module_state_count(module);
+    w->entries = trii_alloc((size_t)w->n, sizeof(*w->entries), "state entries");
+    if (w->entries == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < w->n; i++) {
+        trii_state_describe(tri_module_state(module, i), &w->entries[i]);
+        w->bytes += w->entries[i].bytes;
+    }
+    status = trii_pages_alloc(w->bytes, &w->data);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "a copy of the state");
+}
+
+/* All ranks make it whole, a part at a time, and rank 0 copies that. */
+static tri_status copy_whole(tri_module *module, whole *w)
+{
+    trii_opened opened = {NULL, NULL};
+    char *at = w->data;
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < tri_module_state_count(module) && status == TRI_OK; i++) {
+        tri_tensor *tensor = tri_module_state(module, i).tensor;
+
+        status = trii_opened_next(&opened, tensor);
+        if (status == TRI_OK && trii_held_of(tensor) != NULL)
+            status = trii_refuse_pieces("tri_save", "tri_checkpoint_save saves");
+        if (status != TRI_OK || w->entries == NULL)
+            continue;
+        status = tri_tensor_copy_out(tensor, at, w->entries[i].bytes);
+        w->entries[i].data = at;
+        at += w->entries[i].bytes;
+    }
+    return trii_opened_end(&opened, status);
+}
+
+static tri_status save_whole(tri_module *module, const char *path, tri_group *group)
+{
+    whole w = {NULL, 0, NULL, 0};
+    tri_status status = tri_group_rank(group) == 0 ? make_room(module, &w) : TRI_OK;
+
+    status = trii_ranks_agree(group, status);
+    if (status == TRI_OK)
+        status = copy_whole(module, &w);
+    if (status == TRI_OK && w.entries != NULL)
+        status = tri_safetensors_write(path, w.entries, w.n, &(tri_metadata){"format", "pt"}, 1);
+    trii_pages_free(w.data, w.bytes);
+    trii_free(w.entries);
+    return trii_ranks_agree(group, status);
+}
+
+/* --- of any module -------------------------------------------------------- */
+
 tri_status tri_save(tri_module *module, const char *path)
 {
     trii_snapshot s = {.n_parts = 0};
     tri_status status = trii_need_text(path, "tri_save", "path");
+    tri_group *group;
 
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_save");
-    if (status == TRI_OK && trii_group_of_state(module, NULL, NULL) != NULL)
-        status =
-            TRII_FAIL(TRI_ERR_UNSUPPORTED, "tri_save: no rank has the module's parameters whole: "
-                                           "tri_checkpoint_save saves the pieces of all ranks");
+    if (status != TRI_OK)
+        return status;
+    group = trii_group_of_state(module, NULL, NULL);
+    if (group != NULL)
+        return save_whole(module, path, group);
     if (status == TRI_OK)
         status = trii_snapshot_take(&s, module, NULL, NULL);
     if (status == TRI_OK)

@@ -11,6 +11,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "train/tensor/elsewhere.h"
+#include "train/tensor/persistent.h"
 
 tri_status trii_part_open(const char *dir, const trii_manifest *manifest, const char *name,
                           trii_part_reader *reader_out)
@@ -202,5 +204,7 @@ tri_status trii_part_load(trii_part_reader *reader, int64_t index, tri_tensor *t
     if (status == TRI_OK)
         status = tri_tensor_copy_in(target, data,
                                     tri_dtype_size(entry.dtype) * (size_t)trii_piece_count(want));
+    if (status == TRI_OK && tensor->elsewhere != NULL)
+        tensor->elsewhere->changed(tensor);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "tensor %s", entry.name);
 }

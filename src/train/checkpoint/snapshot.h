@@ -59,6 +59,8 @@ void trii_snapshot_fini(trii_snapshot *snapshot);
 
 /* INVALID_ARG, and what a failed module has: its state cannot be listed. */
 tri_status trii_check_module(tri_module *module, const char *call) TRI_MUST_CHECK;
+/* UNSUPPORTED: the module has pieces of tensors, and no strategy that can make them whole. */
+tri_status trii_refuse_pieces(const char *call, const char *instead) TRI_MUST_CHECK;
 /* INVALID_ARG: entries without name or tensor. */
 tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra) TRI_MUST_CHECK;
 /* All that can be wrong with the arguments of a save. */

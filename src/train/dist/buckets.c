@@ -36,12 +36,12 @@ static void arena_free(void *ctx, void *data, size_t bytes)
     tri_group_unref(ctx);
 }
 
-tri_status trii_unit_storage_create(trii_unit *unit, size_t bytes, trii_storage **storage_out)
+tri_status trii_unit_storage_create(tri_group *group, size_t bytes, trii_storage **storage_out)
 {
     static const trii_storage_ops arena = {
         .name = "group", .alloc = arena_alloc, .free = arena_free};
 
-    return trii_storage_create(&arena, trii_unit_parts(unit), bytes, storage_out);
+    return trii_storage_create(&arena, group, bytes, storage_out);
 }
 
 /* --- making --------------------------------------------------------------- */
@@ -111,6 +111,20 @@ static tri_status make_grad(trii_unit_param *param, const trii_layout *layout)
     return trii_is_host(param->tensor->device) ? move_grad(param, layout) : make_bucket_view(param);
 }
 
+static bool is_small(const trii_unit *unit, const trii_unit_param *param)
+{
+    return tri_tensor_numel(param->tensor) < unit->keep_below;
+}
+
+/* What is divided, or stays whole, or is gathered together, shares no bucket with what is not. */
+static int place_of(const trii_unit *unit, const trii_unit_param *param)
+{
+    if (unit->stage == 0)
+        return 0;
+    return (int)param->tensor->device +
+           ((2 * unit->placed[param->place].group + is_small(unit, param)) << 12);
+}
+
 /* Which parameters share a bucket, in this order. */
 static tri_status assign(trii_unit *unit, const int *order, const trii_layout *const *layouts)
 {
@@ -132,7 +146,7 @@ static tri_status assign(trii_unit *unit, const int *order, const trii_layout *c
                                       .bytes = param->bytes,
                                       .dtype = tensor->dtype,
                                       .index = order[k],
-                                      .place = unit->stage > 0 ? (int)tensor->device : 0};
+                                      .place = place_of(unit, param)};
     }
     status = trii_averager_make(&unit->averager, items, unit->n_params, unit->first_bucket_bytes,
                                 unit->bucket_cap_bytes, TRII_UNIT_ITEMS);
@@ -153,7 +167,7 @@ static tri_status make_staging(trii_unit *unit)
         bytes = its > bytes ? its : bytes;
     }
     for (int i = 0; i < 2 && i < unit->averager.n_buckets && status == TRI_OK; i++)
-        status = trii_unit_storage_create(unit, bytes, &unit->staging[i]);
+        status = trii_unit_storage_create(trii_unit_parts(unit), bytes, &unit->staging[i]);
     return status;
 }
 
@@ -168,8 +182,8 @@ static tri_status make_bucket(trii_unit *unit, int index)
     if (unit->stage > 1)
         bucket->storage = trii_storage_ref(unit->staging[index % 2]);
     else
-        status =
-            trii_unit_storage_create(unit, b->count * tri_dtype_size(b->dtype), &bucket->storage);
+        status = trii_unit_storage_create(trii_unit_parts(unit),
+                                          b->count * tri_dtype_size(b->dtype), &bucket->storage);
     if (status != TRI_OK)
         return status;
     b->data = bucket->storage->data;
@@ -225,15 +239,18 @@ static tri_status make_with(trii_unit *unit, const int *order, const trii_layout
     return status;
 }
 
-/* Gradients come out about in reverse order of use. */
+/* Gradients come out about in reverse order of use. Those of parameters that stay whole in stage 3
+ * come last, since they lie between the others. */
 tri_status trii_unit_buckets_make(trii_unit *unit)
 {
     const trii_layout **plain =
         trii_alloc((size_t)unit->n_params, sizeof(*plain), "layouts of a model"); /* all NULL */
     tri_status status = TRI_ERR_NO_MEMORY;
 
-    for (int k = 0; k < unit->n_params; k++)
-        unit->observed[k] = unit->n_params - 1 - k;
+    for (int small = 0, n = 0; small < 2; small++)
+        for (int i = unit->n_params - 1; i >= 0; i--)
+            if (is_small(unit, &unit->params[i]) == (small != 0))
+                unit->observed[n++] = i;
     if (plain != NULL)
         status = make_with(unit, unit->observed, plain);
     trii_free((void *)(uintptr_t)plain);

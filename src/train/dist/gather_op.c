@@ -117,6 +117,7 @@ static tri_status record(trii_unit *unit, trii_step *step, trii_unit_coll *t, co
     t->op.identity &= ~UINT64_C(0xffff);
     t->op.identity |= t->gathers_grads ? UINT64_C(0xc000) : UINT64_C(0x8000);
     t->op.identity |= (uint64_t)(t->bucket->wire->bucket.index + 1);
+    t->op.group = (uint64_t)(uintptr_t)unit->group;
     t->place = t->bucket->wire->bucket.index;
     for (int i = 0; i < t->n; i++) {
         results[i] = (trii_host_result){.requires_grad = false};
@@ -163,12 +164,11 @@ tri_status trii_unit_gather(trii_unit *unit, trii_step *step)
     if (!unit->is_behind)
         return TRI_OK;
     unit->is_behind = false;
-    if (unit->stage == 3) {
+    if (unit->stage == 3)
         trii_unit_forget_live(unit, step);
-        return TRI_OK;
-    }
     for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
-        status = gather_values(unit, step, &unit->buckets[b]);
+        if (unit->buckets[b].whole == NULL)
+            status = gather_values(unit, step, &unit->buckets[b]);
     return status != TRI_OK ? TRII_FAIL_CTX(status, "parameters after their update") : TRI_OK;
 }
 

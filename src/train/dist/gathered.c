@@ -3,7 +3,7 @@
  *
  * The first operation that reads a parameter of a bucket records one all_gather of the bucket, and
  * the parameter is a view of its result. Later readers find it, until so many other buckets have
- * been gathered (unit->prefetch): then it is retired (graph/step/elsewhere.h), its memory is free
+ * been gathered (unit->prefetch): then it is retired (graph/step/retired.h), its memory is free
  * after its last reader, and the next reader, such as the gradient of the first one, records
  * another gather. So a bucket is gathered once in forward and once in backward, where what is
  * recomputed and gradients share one; the last one of forward is still there when backward begins.
@@ -132,7 +132,7 @@ static trii_vid make_way(trii_unit *unit, trii_step *step)
         unit->gathered.n = 0;
     }
     at = unit->gathered.n;
-    if (at > depth)
+    if (at > depth && !unit->keep_after_forward)
         trii_value_retire(step, unit->gathered.whole[(at - depth - 1) % TRII_UNIT_LIVE]);
     unit->gathered.before[at % TRII_UNIT_LIVE] = last_computed(step);
     after = at >= depth ? unit->gathered.before[(at - depth) % TRII_UNIT_LIVE] : TRII_NO_VALUE;
@@ -161,6 +161,7 @@ static tri_status record_gather(trii_unit *unit, trii_step *step, trii_unit_buck
     t->op.identity &= ~UINT64_C(0xffff);
     t->op.identity |= UINT64_C(0xa000) + (uint64_t)(wire->index + 1);
     t->place = wire->index;
+    t->op.group = (uint64_t)(uintptr_t)unit->apart;
     t->n = call.n_in = wire->n_parts;
     call.n_after = after != TRII_NO_VALUE;
     for (int i = 0; i < t->n && status == TRI_OK; i++) {
@@ -212,7 +213,7 @@ static tri_status find_view(trii_unit *unit, trii_step *step, trii_unit_param *p
     return status;
 }
 
-static tri_status resolve(trii_step *step, tri_tensor *tensor, trii_vid old, trii_vid *value_out)
+tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old, trii_vid *value_out)
 {
     trii_recorder *r = trii_recorder_of(step);
     trii_unit *unit = trii_unit_of(tensor);
@@ -238,17 +239,14 @@ static tri_status resolve(trii_step *step, tri_tensor *tensor, trii_vid old, tri
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", param->name);
 }
 
-const trii_elsewhere trii_unit_elsewhere = {
-    .why = "it is sharded over the ranks: tri_unshard_begin (on all of them) makes it whole",
-    .resolve = resolve};
-
 void trii_unit_forget_live(trii_unit *unit, trii_step *step)
 {
     unit->epoch++;
     for (int b = 0; b < unit->averager.n_buckets; b++)
         unit->buckets[b].live_in = 0;
     for (int i = 0; i < unit->n_params; i++) {
-        trii_known *known = trii_known_find(step, unit->params[i].tensor);
+        tri_tensor *tensor = unit->params[i].tensor;
+        trii_known *known = tensor->elsewhere != NULL ? trii_known_find(step, tensor) : NULL;
 
         if (known != NULL)
             known->value = TRII_NO_VALUE;

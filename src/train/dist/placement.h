@@ -37,6 +37,9 @@ typedef struct trii_placed {
      * NULL: this rank updates the whole tensor. */
     tri_tensor *piece;
     int64_t start; /* the number of its first element */
+    /* Parameters of different numbers share no bucket: what the program says is gathered together.
+     */
+    int group;
 } trii_placed;
 
 /* Of the sums of squares that a norm is made of: train/graph/ops/grad_norm.c. */

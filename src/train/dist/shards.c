@@ -125,6 +125,22 @@ static tri_status make_apart(const trii_unit_param *param, trii_placed *placed, 
                             : status;
 }
 
+bool trii_unit_holds(const trii_placed *placed, const tri_tensor *home, trii_held *held_out)
+{
+    const trii_unit *unit = placed != NULL ? placed->unit : NULL;
+    const tri_tensor *tensor;
+
+    if (unit == NULL || home == placed->tensor)
+        return false;
+    tensor = placed->tensor;
+    *held_out = (trii_held){.group = unit->group,
+                            .is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0,
+                            .ndim = tensor->ndim,
+                            .piece = trii_piece_range(placed->start, tri_tensor_numel(home))};
+    memcpy(held_out->shape, tensor->shape, sizeof(held_out->shape));
+    return true;
+}
+
 static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
 {
     const trii_bucket *wire = param->bucket->wire;
@@ -141,7 +157,7 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
         first = offset;
     placed->start = (int64_t)(first - offset);
     param->home_offset = first * size;
-    status = unit->stage < 3
+    status = param->bucket->whole == NULL
                  ? make_range(param, placed, count)
                  : make_apart(param, placed, count, count > 0 ? (first - own) * size : 0);
     if (status != TRI_OK)
@@ -149,7 +165,15 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
     placed->piece->placed = placed;
     param->home = placed->piece;
     param->tensor->in_pieces = true;
+    if (trii_unit_holds(placed, param->home, &param->held))
+        param->held.tensor = param->home;
     return make_piece_grad(unit, param, placed->piece);
+}
+
+/* Small parameters share buckets with their like alone (buckets.c). */
+static bool stays_whole(const trii_unit *unit, const trii_unit_bucket *bucket)
+{
+    return tri_tensor_numel(unit->params[bucket->wire->parts[0].index].tensor) < unit->keep_below;
 }
 
 /* Memory for the parameters of a bucket. */
@@ -159,12 +183,13 @@ static tri_status make_values(trii_unit *unit, trii_unit_bucket *bucket)
     size_t size = tri_dtype_size(wire->bucket.dtype), most = 0;
     tri_status status;
 
-    if (unit->stage < 3)
-        return trii_unit_storage_create(unit, wire->bucket.count * size, &bucket->values);
+    if (unit->stage < 3 || stays_whole(unit, bucket))
+        return trii_unit_storage_create(trii_unit_parts(unit), wire->bucket.count * size,
+                                        &bucket->values);
     /* All ranks take as much of the arena. */
     for (int r = 0; r < tri_group_size(trii_unit_parts(unit)); r++)
         most = bucket->counts[r] > most ? bucket->counts[r] : most;
-    status = trii_unit_storage_create(unit, most * size, &bucket->values);
+    status = trii_unit_storage_create(unit->apart, most * size, &bucket->values);
     if (status == TRI_OK)
         status = trii_unit_reserve(wire->bucket.count * size, &bucket->whole);
     if (status == TRI_OK)
@@ -203,7 +228,7 @@ tri_status trii_unit_shard(trii_unit *unit)
             status = make_values(unit, bucket);
         for (int i = 0; i < bucket->wire->bucket.n_parts && status == TRI_OK; i++)
             status = make_piece(unit, &unit->params[bucket->wire->parts[i].index]);
-        if (status == TRI_OK && unit->stage == 3)
+        if (status == TRI_OK && bucket->whole != NULL)
             status = trii_unit_close(unit, bucket, NULL);
     }
     if (status != TRI_OK)

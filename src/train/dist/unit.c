@@ -224,6 +224,7 @@ void trii_unit_free(trii_unit *unit)
     tri_tensor_unref(unit->one[1]);
     free_placed(unit);
     free_lists(unit);
+    tri_group_unref(unit->apart);
     tri_group_unref(unit->within);
     tri_group_unref(unit->across);
     tri_group_unref(unit->axis);

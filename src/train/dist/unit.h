@@ -50,7 +50,7 @@
 #include "comm/reducer/averager.h"
 #include "train/dist/placement.h"
 #include "train/dist/samples.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 #include "train/graph/step/host_op.h"
 #include "train/graph/step/step.h"
 #include "train/graph/step/witness.h"
@@ -79,6 +79,8 @@ typedef struct trii_unit_param {
     trii_vid view,
         view_of;      /* stage 3: its contents in a step, and the gather whose result they are */
     uint64_t view_in; /* the step's generation */
+    trii_held held;   /* what of it this rank has while it is closed */
+    int32_t version;  /* when it was opened */
 } trii_unit_param;
 
 /* What the ranks tell each other of a backward pass. */
@@ -214,9 +216,14 @@ struct trii_unit {
      * gradients have no other place: buckets pass through the memory of `staging`; 3, so do
      * parameters, which a step gathers while it uses them. 0: all have all. */
     int stage;
-    /* Stage 3. So many buckets are gathered before the one that is used is done with. */
+    /* Stage 3. The ranks of trii_unit_parts, once more: what is gathered must not wait for what is
+     * summed, which is recorded after all of a backward pass. A reference. */
+    tri_group *apart;
+    /* So many buckets are gathered before the one that is used is done with. */
     int prefetch;
-    int32_t epoch; /* counts updates */
+    bool keep_after_forward; /* what forward has gathered stays for backward */
+    int64_t keep_below;      /* parameters of fewer elements stay whole, as in stage 2 */
+    int32_t epoch;           /* counts updates */
     /* The last gathers of the step of this generation, number n - 1 the last of them: their
      * results, and the last value that was recorded before each (NO_VALUE: none that pends). */
     struct {
@@ -308,6 +315,8 @@ static inline tri_group *trii_unit_axis(const trii_unit *unit)
 static inline void trii_unit_abort(const trii_unit *unit, const char *why)
 {
     tri_group_abort(unit->group, why);
+    if (unit->apart != NULL)
+        tri_group_abort(unit->apart, why);
     if (unit->within == NULL)
         return;
     tri_group_abort(unit->within, why);
@@ -370,6 +379,8 @@ void trii_unit_forget_promises(trii_unit *unit);
 
 /* After the buckets were made: parameters move next to each other, and get their pieces. */
 tri_status trii_unit_shard(trii_unit *unit) TRI_MUST_CHECK;
+/* What this rank has of a parameter's elements, of which `home` is the piece. False: all. */
+bool trii_unit_holds(const trii_placed *placed, const tri_tensor *home, trii_held *held_out);
 void trii_unit_shards_free(trii_unit *unit);
 /* Stage 2. What has to be complete before bucket `index` may use its memory, which it shares:
  * writes and returns 1 value, or 0. */
@@ -386,8 +397,11 @@ tri_status trii_unit_add_pieces(trii_unit *unit, trii_step *step, trii_vid *grad
 
 /* --- gathered.c, whole.c: where unit->stage is 3 -------------------------- */
 
-/* How a step gets the contents of a parameter that is in pieces (tri_tensor.elsewhere). */
+/* tri_tensor.elsewhere of a parameter that is sharded. */
 extern const trii_elsewhere trii_unit_elsewhere;
+/* Its contents in a step: trii_elsewhere's `resolve`. */
+tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old,
+                             trii_vid *value_out) TRI_MUST_CHECK;
 /* Parameters have new contents: what the step has gathered is of before. */
 void trii_unit_forget_live(trii_unit *unit, trii_step *step);
 /* Addresses for the parameters of a bucket, with memory until it is closed. */
@@ -398,11 +412,16 @@ tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out) TRI_MUST_
 tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket) TRI_MUST_CHECK;
 tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket,
                            trii_step *step) TRI_MUST_CHECK;
-static inline bool trii_unit_is_open(const tri_tensor *tensor)
+/* The bucket, whose parameters are sharded, that has this one, or NULL. */
+static inline trii_unit_bucket *trii_unit_sharding(const tri_tensor *tensor)
 {
     const trii_unit *unit = trii_unit_of(tensor);
+    trii_unit_bucket *bucket =
+        unit != NULL && tensor->placed->gradient == TRII_PLACEMENT_PARTIAL && unit->stage == 3
+            ? unit->params[tensor->placed->index].bucket
+            : NULL;
 
-    return unit->stage == 3 && unit->params[tensor->placed->index].bucket->n_opened > 0;
+    return bucket != NULL && bucket->whole != NULL ? bucket : NULL;
 }
 /* The unit is going: parameters that stay have memory, without their contents. */
 void trii_unit_leave(trii_unit *unit, trii_unit_bucket *bucket);
@@ -437,8 +456,8 @@ void trii_unit_steps_free(trii_unit *unit);
 
 /* --- buckets.c ------------------------------------------------------------ */
 
-/* Storage in the group's arena. */
-tri_status trii_unit_storage_create(trii_unit *unit, size_t bytes,
+/* Storage in a group's arena. */
+tri_status trii_unit_storage_create(tri_group *group, size_t bytes,
                                     trii_storage **storage_out) TRI_MUST_CHECK;
 /* Buckets for the parameters in reverse order; gradients move there. Collective. */
 tri_status trii_unit_buckets_make(trii_unit *unit) TRI_MUST_CHECK;

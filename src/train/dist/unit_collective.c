@@ -126,6 +126,12 @@ static const trii_host_kind orphan_kind = {.name = "a model that is gone",
                                            .abort = orphan_abort,
                                            .release = trii_unit_coll_release};
 
+/* In the order of the group of gathers. */
+static inline bool runs_apart(const trii_unit_coll *t)
+{
+    return t->unit->apart != NULL && t->op.group == (uint64_t)(uintptr_t)t->unit->apart;
+}
+
 void trii_unit_colls_free(trii_unit_coll *list)
 {
     while (list != NULL) {
@@ -133,7 +139,7 @@ void trii_unit_colls_free(trii_unit_coll *list)
 
         drop_work(list);
         if (list->state != TRII_UNIT_COLL_FREE && list->op.kind->abort != NULL)
-            list->left = tri_group_ref(list->unit->group);
+            list->left = tri_group_ref(runs_apart(list) ? list->unit->apart : list->unit->group);
         list->unit = NULL;
         list->op.kind = &orphan_kind;
         trii_unit_coll_release(&list->op);
@@ -214,9 +220,9 @@ tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whol
     if (TRII_UNLIKELY(t->unit->stats.on))
         trii_unit_stats_sent(t->bucket);
     trii_unit_coll_blame(t);
-    return trii_unit_called(t->unit,
-                            (tri_all_gather_v)(trii_unit_parts(t->unit), part, whole,
-                                               t->bucket->counts, wire->dtype, &t->work));
+    return trii_unit_called(
+        t->unit, (tri_all_gather_v)(runs_apart(t) ? t->unit->apart : trii_unit_parts(t->unit), part,
+                                    whole, t->bucket->counts, wire->dtype, &t->work));
 }
 
 tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns)
@@ -245,7 +251,9 @@ tri_status trii_unit_coll_compare(trii_host_op *op, const char *what, const char
         (void)snprintf(text, sizeof(text), "%s %d", name, t->place);
     else
         (void)snprintf(text, sizeof(text), "%s", name);
-    return trii_unit_called(t->unit, trii_group_compare_order(t->unit->group, text, where));
+    return trii_unit_called(
+        t->unit,
+        trii_group_compare_order(runs_apart(t) ? t->unit->apart : t->unit->group, text, where));
 }
 
 void trii_unit_coll_blame(const trii_unit_coll *t)

@@ -37,9 +37,8 @@ static tri_status gather(const trii_unit *unit, const trii_unit_bucket *bucket)
 
     status = trii_reserve_open(bucket->whole->data, bucket->whole->bytes);
     if (status == TRI_OK)
-        status =
-            (tri_all_gather_v)(trii_unit_parts(unit), bucket->values->data, bucket->whole->data,
-                               bucket->counts, bucket->wire->bucket.dtype, NULL);
+        status = (tri_all_gather_v)(unit->apart, bucket->values->data, bucket->whole->data,
+                                    bucket->counts, bucket->wire->bucket.dtype, NULL);
     return status;
 }
 
@@ -56,15 +55,31 @@ tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
         return trii_unit_called(unit, status);
     }
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
-        tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
+        trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
 
-        trii_tensor_mend(tensor);
-        tensor->elsewhere = NULL;
+        trii_tensor_mend(param->tensor);
+        param->tensor->elsewhere = NULL;
+        param->tensor->held = NULL;
+        param->tensor->address_lent = false;
+        param->version = param->tensor->version;
     }
     return TRI_OK;
 }
 
-/* Its contents may have changed. */
+/* Whether the program has written it, on all ranks alike; with an address it may have. */
+static bool was_written(const trii_unit *unit, const trii_unit_bucket *bucket)
+{
+    bool written = false;
+
+    for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
+        const trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
+
+        written =
+            written || param->tensor->address_lent || param->tensor->version != param->version;
+    }
+    return written;
+}
+
 static void keep_part(const trii_unit_bucket *bucket)
 {
     size_t size = tri_dtype_size(bucket->wire->bucket.dtype);
@@ -103,16 +118,66 @@ tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step 
     if (--bucket->n_opened > 0)
         return TRI_OK;
     keep_part(bucket);
+    if (step != NULL && was_written(unit, bucket))
+        trii_unit_forget_live(unit, step);
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
-        tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
+        trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
 
         (void)TRII_FAIL(TRI_ERR_STATE, "%s", trii_unit_elsewhere.why);
-        trii_tensor_lose(tensor);
-        tensor->elsewhere = &trii_unit_elsewhere;
+        trii_tensor_lose(param->tensor);
+        param->tensor->elsewhere = &trii_unit_elsewhere;
+        param->tensor->held = &param->held;
+        param->tensor->address_lent = false;
     }
     trii_reserve_close(bucket->whole->data, bucket->whole->bytes);
     return step != NULL ? move_values(unit, step) : TRI_OK;
 }
+
+/* --- a tensor ------------------------------------------------------------- */
+
+static trii_unit_bucket *bucket_of(const tri_tensor *tensor)
+{
+    return trii_unit_of(tensor)->params[tensor->placed->index].bucket;
+}
+
+static tri_status open_tensor(tri_tensor *tensor)
+{
+    trii_unit *unit = trii_unit_of(tensor);
+    trii_step *step = trii_step_current();
+    tri_status status = step != NULL ? trii_unit_settle(unit, step) : TRI_ERR_NO_MEMORY;
+
+    if (status == TRI_OK)
+        status = trii_step_run(step);
+    if (status == TRI_OK)
+        return trii_unit_open(unit, bucket_of(tensor));
+    return status;
+}
+
+static tri_status close_tensor(tri_tensor *tensor)
+{
+    trii_step *step = trii_step_current();
+    tri_status status = step != NULL ? trii_step_run(step) : TRI_ERR_NO_MEMORY;
+    tri_status closed = trii_unit_close(trii_unit_of(tensor), bucket_of(tensor), step);
+
+    return status != TRI_OK ? status : closed;
+}
+
+static void tensor_changed(tri_tensor *tensor)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        trii_unit_forget_live(trii_unit_of(tensor), step);
+}
+
+const trii_elsewhere trii_unit_elsewhere = {
+    .why = "it is sharded over the ranks: tri_unshard_begin (on all of them) makes it whole",
+    .resolve = trii_unit_resolve,
+    .open = open_tensor,
+    .close = close_tensor,
+    .changed = tensor_changed};
+
+/* --- the end -------------------------------------------------------------- */
 
 static tri_status gone_resolve(trii_step *step, tri_tensor *tensor, trii_vid old,
                                trii_vid *value_out)
@@ -142,6 +207,7 @@ void trii_unit_leave(trii_unit *unit, trii_unit_bucket *bucket)
             continue;
         (void)TRII_FAIL(TRI_ERR_STATE, "%s", gone.why);
         trii_tensor_lose(tensor);
+        tensor->held = NULL;
         tensor->elsewhere = status == TRI_OK ? NULL : &gone;
     }
 }

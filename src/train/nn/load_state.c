@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "train/nn/module.h"
+#include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
 
 #define LOAD_NAMES 4 /* so many names of each kind of mistake are in the error line */
@@ -352,6 +353,7 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
                            const tri_load_options *opt)
 {
     loading l;
+    trii_opened opened = {NULL, NULL};
     void *room = NULL;
     tri_status status = prepare(&l, module, sources, n, opt);
 
@@ -373,10 +375,13 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
             convert(tensor, source, room);
             data = room;
         }
-        status = tri_tensor_copy_in(tensor, data, trii_tensor_bytes(tensor));
+        status = trii_opened_next(&opened, tensor);
+        if (status == TRI_OK)
+            status = tri_tensor_copy_in(tensor, data, trii_tensor_bytes(tensor));
         if (status != TRI_OK)
             trii_err_prepend("%s", module->state[i].name);
     }
+    status = trii_opened_end(&opened, status);
     trii_free(room);
     trii_free(l.source_of);
     return status;

@@ -30,7 +30,8 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
 {
     tri_status status = trii_home_stays(tensor, home, owner, name);
 
-    if (status == TRI_OK && home != tensor && trii_unit_is_open(tensor))
+    if (status == TRI_OK && home != tensor && trii_unit_sharding(tensor) != NULL &&
+        trii_unit_sharding(tensor)->n_opened > 0)
         return TRII_FAIL(TRI_ERR_STATE,
                          "%s is whole between tri_unshard_begin and tri_unshard_end, and ranks "
                          "update it in pieces: call tri_unshard_end first",
@@ -42,21 +43,6 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
                      "ranks update it in pieces: call tri_backward once after tri_ddp_no_sync_end, "
                      "which averages what has added up",
                      name);
-}
-
-bool trii_home_holds(const tri_tensor *tensor, const tri_tensor *home, trii_held *held_out)
-{
-    const trii_unit *unit = trii_unit_of(tensor);
-
-    if (home == tensor)
-        return false;
-    *held_out =
-        (trii_held){.group = unit->group,
-                    .is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0,
-                    .ndim = tensor->ndim,
-                    .piece = trii_piece_range(tensor->placed->start, tri_tensor_numel(home))};
-    memcpy(held_out->shape, tensor->shape, sizeof(held_out->shape));
-    return true;
 }
 
 void trii_home_changed(tri_tensor *tensor, const tri_tensor *home)

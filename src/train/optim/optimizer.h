@@ -132,8 +132,6 @@ tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
 tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
                                      double factor) TRI_MUST_CHECK;
 
-/* home.c. What state of a parameter's home is a part of; false: of nothing, home is the tensor. */
-bool trii_home_holds(const tri_tensor *tensor, const tri_tensor *home, trii_held *held_out);
 /* A parameter's home has new contents, or will when the step runs; after all such calls the
  * parameters, of which each rank has changed a piece, become whole again. */
 void trii_home_changed(tri_tensor *tensor, const tri_tensor *home);

@@ -11,7 +11,7 @@
 struct trii_placed;    /* train/dist/placement.h */
 struct trii_packed;    /* packed.h */
 struct trii_held;      /* piece.h */
-struct trii_elsewhere; /* train/graph/step/elsewhere.h */
+struct trii_elsewhere; /* elsewhere.h */
 
 struct tri_tensor {
     atomic_int refs;

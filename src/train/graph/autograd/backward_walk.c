@@ -12,7 +12,7 @@
 #include "base/dtype.h"
 #include "train/graph/autograd/backward.h"
 #include "train/graph/gradients/gradient_rules.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 
 static void state_release(void *state)
 {

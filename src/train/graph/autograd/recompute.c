@@ -10,7 +10,7 @@
  * kept.
  */
 #include "train/graph/autograd/backward.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 
 /* Not copied; -1 = not decided yet. */
 #define COPY_WANTED (-2)

@@ -2,7 +2,7 @@
  * bind.c - says in which tensor a value must end up.
  */
 #include "train/graph/record/record.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 #include "train/graph/step/overlaps.h"
 
 tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)

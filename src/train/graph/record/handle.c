@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "train/graph/record/record.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 #include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"
 

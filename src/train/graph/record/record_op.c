@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 #include "train/graph/record/record.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 
 static inline bool any_is_renewable(const trii_step *step, const trii_vid *in, int n_in)
 {

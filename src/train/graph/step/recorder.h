@@ -75,7 +75,7 @@ typedef struct trii_scopes {
     bool for_inputs;      /* it is that of tri_gradients */
 } trii_scopes;
 
-/* record/elsewhere.c: values that are to be retired once the operation is recorded whose operands
+/* record/retired.c: values that are to be retired once the operation is recorded whose operands
  * are looked up now: it may be their last reader. */
 typedef struct trii_retiring {
     int held; /* depth of such operations */

@@ -36,11 +36,11 @@ typedef struct trii_value {
     bool is_float;    /* its node requires a gradient */
     bool stays;       /* host_life.c: nothing but operations that may leave it elsewhere read it */
     bool torn;        /* bound: a failed run had begun to write into the tensor */
-    bool retired;     /* elsewhere.h: nothing reads it from now on; its state is DROPPED */
+    bool retired;     /* retired.h: nothing reads it from now on; its state is DROPPED */
     tri_tensor *leaf; /* leaf: the persistent tensor it reads; a reference is held */
     /* the tensor in which the result must be left; a reference is held; else NULL */
     tri_tensor *bound;
-    /* not a leaf: the tensor without memory whose contents it is (elsewhere.h); a reference is
+    /* not a leaf: the tensor without memory whose contents it is (retired.h); a reference is
      * held; else NULL */
     tri_tensor *owner;
     /* READY: where the contents are; a reference is held. NULL: in the tensor of a leaf, or in the
@@ -53,7 +53,7 @@ typedef struct trii_value {
     /* version of the tensor's contents that a run found or left; -1 = no run yet */
     int32_t version;
     /* bound: the value that the tensor had before, or -1; of one with an owner, and of a retired
-     * one, see elsewhere.h */
+     * one, see retired.h */
     trii_vid replaces;
     /* number in the plan key: of an input, or of an output; for a failed value the number of its
      * message */

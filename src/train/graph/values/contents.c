@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 #include "train/graph/step/hold.h"
 #include "train/graph/step/overlaps.h"
 #include "train/graph/step/recorder.h"

@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "train/graph/step/recorder.h"
 #include "train/graph/values/contents.h"
+#include "train/tensor/piece.h"
 
 #define SUMMARY_FROM 1000 /* with more elements only the corners are shown */
 #define EDGE 3            /* elements of each end of a dimension */
@@ -279,11 +280,26 @@ static void put_tensor(void *arg, const trii_type *type, const void *data)
     put(j->s, ")");
 }
 
+/* Of a tensor that is divided over ranks each prints what it has. */
+static void put_whole(sink *s, const tri_tensor *x)
+{
+    char text[TRII_TYPE_TEXT];
+    trii_type type;
+
+    trii_type_of_tensor(x, &type);
+    put(s, "%s, of which this rank has the elements from %" PRId64 " on: ",
+        trii_type_text(&type, text), x->held->piece.offset[0]);
+}
+
 static void put_any(sink *s, tri_tensor *x, const char *call)
 {
     job j = {.s = s};
     tri_status status;
 
+    if (x != NULL && !trii_is_handle(x) && x->elsewhere != NULL && x->held != NULL) {
+        put_whole(s, x);
+        x = x->held->tensor;
+    }
     trii_contents_origin(x, &j.requires_grad, &j.made_by);
     status = trii_contents_visit(x, put_tensor, &j);
     if (status != TRI_OK) {

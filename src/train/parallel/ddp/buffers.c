@@ -39,7 +39,7 @@ static tri_status make_block(trii_ddp *ddp, int first)
         buffer->offset = block->bytes;
         block->bytes += (buffer->bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
     }
-    status = trii_unit_storage_create(&ddp->unit, block->bytes, &block->storage);
+    status = trii_unit_storage_create(trii_unit_parts(&ddp->unit), block->bytes, &block->storage);
     for (int b = first; b < first + block->n && status == TRI_OK; b++)
         if (!ddp->buffers[b].tensor->stays_plain && trii_is_host(ddp->buffers[b].tensor->device))
             status =

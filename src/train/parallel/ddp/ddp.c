@@ -62,6 +62,8 @@ static tri_status join_group(trii_ddp *ddp)
     if (ddp->unit.size > 1) {
         ddp->unit.group = tri_group_ref(group);
         trii_forked_watch();
+        if (ddp->unit.stage == 3)
+            status = tri_group_split(trii_unit_parts(&ddp->unit), 0, 0, NULL, &ddp->unit.apart);
     } else {
         ddp->unit.stage = 0;
     }
@@ -71,7 +73,7 @@ static tri_status join_group(trii_ddp *ddp)
                                          .within = ddp->unit.within,
                                          .across = ddp->unit.across,
                                          .pass = -1};
-    return TRI_OK;
+    return status;
 }
 
 static tri_status set_up(trii_ddp *ddp)
@@ -208,6 +210,8 @@ static tri_status add_parameters(trii_ddp *ddp)
         if (entry.parameter)
             trii_unit_add(&ddp->unit, entry.name, entry.tensor);
     }
+    if (status == TRI_OK)
+        status = trii_ddp_set_units(ddp);
     return status == TRI_OK ? trii_unit_list(&ddp->unit) : status;
 }
 
@@ -269,6 +273,10 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     ddp->unit.call = recipe->call;
     ddp->unit.stage = recipe->stage;
     ddp->unit.prefetch = recipe->prefetch;
+    ddp->unit.keep_after_forward = recipe->keep_after_forward;
+    ddp->units = recipe->units;
+    ddp->n_units = recipe->stage == 3 ? recipe->n_units : 0;
+    ddp->unit.keep_below = recipe->stage == 3 ? recipe->keep_below : 0;
     ddp->unit.within = recipe->within != NULL ? tri_group_ref(recipe->within) : NULL;
     ddp->unit.across = recipe->across != NULL ? tri_group_ref(recipe->across) : NULL;
     ddp->unit.axis = recipe->axis != NULL ? tri_group_ref(recipe->axis) : NULL;

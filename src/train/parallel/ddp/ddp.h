@@ -9,6 +9,7 @@
  *   ddp_join.c         ranks that have run out of data
  *   ddp_stats.c        how long each bucket takes
  *   zero.c             tri_zero: the same around a unit that is divided
+ *   units.c            which parts of it are gathered as one
  *   unshard.c          its parameters are whole for a while
  */
 #ifndef TRII_DDP_H
@@ -41,6 +42,8 @@ typedef struct trii_ddp {
     trii_ddp_block *blocks;
     int n_blocks;
     const tri_device *device, *output; /* of options: one of its own or NULL */
+    const char *const *units;          /* [n_units], of tri_zero_options; while it is made */
+    int n_units;
     tri_device devices[2];
 } trii_ddp;
 
@@ -55,8 +58,12 @@ tri_status trii_replica_send(tri_module *net, tri_group *group, int root) TRI_MU
 typedef struct trii_ddp_recipe {
     const char *call; /* for messages */
     tri_ddp_options options;
-    int stage;                         /* of ZeRO; 0: DDP */
-    int prefetch;                      /* stage 3: as in trii_unit */
+    int stage;    /* of ZeRO; 0: DDP */
+    int prefetch; /* stage 3: this and what follows as in trii_unit */
+    bool keep_after_forward;
+    int64_t keep_below;
+    const char *const *units; /* [n_units], as in tri_zero_options */
+    int n_units;
     tri_group *within, *across, *axis; /* as in trii_unit; borrowed */
     tri_status known; /* whether the options are good: else where the others are is not known */
 } trii_ddp_recipe;
@@ -70,6 +77,9 @@ tri_status trii_ddp_need(const tri_module *model, const char *call,
                          trii_ddp **ddp_out) TRI_MUST_CHECK;
 /* What failed here: peers that are where the ranks meet get the reason. */
 tri_status trii_ddp_tell(tri_group *group, tri_status status);
+
+/* units.c: once all parameters are listed. */
+tri_status trii_ddp_set_units(trii_ddp *ddp) TRI_MUST_CHECK;
 
 /* buffers.c */
 tri_status trii_ddp_buffers_make(trii_ddp *ddp) TRI_MUST_CHECK;

@@ -25,9 +25,15 @@ static void describe_options(const trii_ddp *ddp, char line[TRII_AGREE_LINE])
 {
     const tri_ddp_options *o = &ddp->options;
 
-    char divided[64] = "";
+    char divided[160] = "";
 
-    if (ddp->unit.stage > 0)
+    if (ddp->unit.stage == 3)
+        snprintf(divided, sizeof(divided),
+                 ", sharded (stage 3): prefetch %d, keep_below %lld, keep_after_forward %d, %d "
+                 "units",
+                 ddp->unit.prefetch, (long long)ddp->unit.keep_below, ddp->unit.keep_after_forward,
+                 ddp->n_units);
+    else if (ddp->unit.stage > 0)
         snprintf(divided, sizeof(divided), ", divided by %s, stage %d", ddp->unit.call,
                  ddp->unit.stage);
     snprintf(line, TRII_AGREE_LINE, "options: buckets of %zu and %zu bytes%s%s%s",

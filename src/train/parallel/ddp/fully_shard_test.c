@@ -166,6 +166,144 @@ static void a_bucket_is_gathered_in_forward_and_once_for_backward(void **state)
     }
 }
 
+/* --- which ---------------------------------------------------------------- */
+
+static tri_status gather_once(rank *r)
+{
+    const size_t layer = (8 * 8 + 8) * sizeof(float);
+    tri_module *model =
+        tri_fully_shard(tri_nn_sequential(tri_nn_linear(8, 8, NULL), tri_nn_linear(8, 8, NULL),
+                                          tri_nn_linear(8, 8, NULL), tri_nn_linear(8, 8, NULL)),
+                        &(tri_zero_options){.group = r->group,
+                                            .bucket_cap_bytes = layer,
+                                            .first_bucket_bytes = layer,
+                                            .prefetch = -1,
+                                            .keep_after_forward = true});
+    tri_tensor *x = tri_tensor_create((int64_t[]){2, 8}, 2, TRI_DTYPE_F32);
+
+    TRY(tri_module_status(model));
+    tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+    if (n_gathers() != 4)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "%d gathers", n_gathers());
+    TRY(tri_step_end_status());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void what_is_kept_after_forward_is_gathered_once(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, gather_once, NULL);
+    check_ranks(ranks, 2);
+}
+
+static tri_status read_small_ones(rank *r)
+{
+    tri_module *model =
+        tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group, .keep_below = 9});
+    double bias[8], weight[IN * 8];
+
+    TRY(tri_module_status(model));
+    TRY(tri_tensor_copy_out(tri_module_state(model, 1).tensor, bias, sizeof(bias)));
+    if (tri_tensor_copy_out(tri_module_state(model, 0).tensor, weight, sizeof(weight)) !=
+        TRI_ERR_STATE)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a large one is whole");
+    tri_backward(loss_of(model, 0, 4));
+    if (n_gathers() != 1) /* of the three weights, which share a bucket */
+        return TRII_FAIL(TRI_ERR_INTERNAL, "%d gathers", n_gathers());
+    TRY(tri_step_end_status());
+    tri_step_end();
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void small_parameters_stay_whole(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    run_ranks(ranks, 2, read_small_ones, NULL);
+    check_ranks(ranks, 2);
+}
+
+typedef struct units {
+    const char *names[3];
+    int n, gathers;
+    const char *refused; /* NULL: it is not */
+} units;
+
+static tri_status gather_units(rank *r)
+{
+    const units *u = r->arg;
+    tri_module *model = tri_fully_shard(
+        mlp(1),
+        &(tri_zero_options){.group = r->group, .prefetch = 7, .units = u->names, .n_units = u->n});
+    tri_status status = tri_module_status(model);
+
+    if (u->refused != NULL) {
+        bool said = status == TRI_ERR_INVALID_ARG && strstr(tri_last_error(), u->refused) != NULL;
+
+        tri_module_destroy(model);
+        return said ? TRI_OK : TRII_FAIL(TRI_ERR_INTERNAL, "%s", tri_last_error());
+    }
+    TRY(status);
+    (void)loss_of(model, 0, 4);
+    if (n_gathers() != u->gathers)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "%d gathers", n_gathers());
+    TRY(tri_step_end_status());
+    tri_step_end();
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void units_are_gathered_as_one(void **state)
+{
+    static const units cases[] = {
+        {{"*"}, 1, 3, NULL}, /* a layer each */
+        {{"0", "4"}, 2, 3, NULL},
+        {{"2"}, 1, 3, NULL}, /* what is before and after it is not of one unit with it */
+        {{"*", "2"}, 2, 0, "is in both"},
+        {{"h.*"}, 1, 0, "units[0], \"h.*\", names no module"},
+        {{"0.weight"}, 1, 0, "names no module"},
+        {{NULL}, 1, 0, "units[0] is NULL"},
+        {{""}, 1, 0, "is empty"},
+    };
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
+        run_ranks(ranks, 2, gather_units, &cases[i]);
+        check_ranks(ranks, 2);
+    }
+}
+
+static tri_status differ(rank *r)
+{
+    tri_module *model =
+        tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group, .keep_below = r->index});
+    tri_status status = tri_module_status(model);
+
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_module_destroy(model);
+    trii_err_set("%s", r->line);
+    return status;
+}
+
+static void ranks_whose_options_differ_are_named(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, differ, NULL);
+    check_all(ranks, 2, TRI_ERR_MISMATCH, "keep_below 1");
+}
+
 /* --- ways through a step -------------------------------------------------- */
 
 typedef tri_status (*way)(tri_module *model, tri_optimizer *opt, int first);
@@ -264,6 +402,17 @@ static tri_status train_sharded(rank *r)
     return train_by(r, sharded(r, -1), *(const way *)r->arg);
 }
 
+static tri_status train_in_part(rank *r)
+{
+    return train_by(r,
+                    tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group,
+                                                                .bucket_cap_bytes = 200,
+                                                                .first_bucket_bytes = 100,
+                                                                .keep_below = 9,
+                                                                .keep_after_forward = true}),
+                    *(const way *)r->arg);
+}
+
 static tri_status train_whole(rank *r)
 {
     return train_by(r, tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group}),
@@ -277,10 +426,12 @@ static void check_way(way step)
     make_data();
     run_ranks(whole, 2, train_whole, &step);
     check_ranks(whole, 2);
-    run_ranks(ranks, 2, train_sharded, &step);
-    check_ranks(ranks, 2);
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(ranks[r].hash, whole[r].hash);
+    for (int part = 0; part < 2; part++) {
+        run_ranks(ranks, 2, part ? train_in_part : train_sharded, &step);
+        check_ranks(ranks, 2);
+        for (int r = 0; r < 2; r++)
+            assert_int_equal(ranks[r].hash, whole[r].hash);
+    }
 }
 
 static void what_runs_in_the_middle_changes_nothing(void **state)
@@ -372,6 +523,10 @@ static void what_cannot_be_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parameters_are_whole_between_begin_and_end),
     cmocka_unit_test(a_bucket_is_gathered_in_forward_and_once_for_backward),
+    cmocka_unit_test(what_is_kept_after_forward_is_gathered_once),
+    cmocka_unit_test(small_parameters_stay_whole),
+    cmocka_unit_test(units_are_gathered_as_one),
+    cmocka_unit_test(ranks_whose_options_differ_are_named),
     cmocka_unit_test(what_runs_in_the_middle_changes_nothing),
     cmocka_unit_test(an_evaluation_in_between_changes_nothing),
     cmocka_unit_test(a_second_backward_gathers_again),

@@ -8,16 +8,6 @@
 #include "train/nn/module.h"
 #include "train/parallel/ddp/ddp.h"
 
-/* The bucket of stage 3 that has the tensor, or NULL. */
-static trii_unit_bucket *bucket_of(const tri_tensor *tensor)
-{
-    const trii_unit *unit = trii_unit_of(tensor);
-
-    return unit != NULL && unit->stage == 3 && tensor->placed->gradient == TRII_PLACEMENT_PARTIAL
-               ? unit->params[tensor->placed->index].bucket
-               : NULL;
-}
-
 /* What pends runs; a failure is told to those who wait. */
 static tri_status settle(tri_module *module, trii_step *step)
 {
@@ -28,7 +18,7 @@ static tri_status settle(tri_module *module, trii_step *step)
         const tri_tensor *tensor = tri_module_state(module, i).tensor;
         trii_unit *unit = trii_unit_of(tensor);
 
-        if (bucket_of(tensor) == NULL || unit == last)
+        if (trii_unit_sharding(tensor) == NULL || unit == last)
             continue;
         last = unit;
         status = trii_unit_settle(unit, step);
@@ -45,7 +35,7 @@ static tri_status for_each(tri_module *module, trii_step *step, bool open)
 
     for (int64_t i = 0; i < tri_module_state_count(module); i++) {
         const tri_tensor *tensor = tri_module_state(module, i).tensor;
-        trii_unit_bucket *bucket = bucket_of(tensor);
+        trii_unit_bucket *bucket = trii_unit_sharding(tensor);
 
         if (bucket == NULL || bucket->visited)
             continue;
@@ -57,7 +47,7 @@ static tri_status for_each(tri_module *module, trii_step *step, bool open)
         first = first == TRI_OK ? status : first;
     }
     for (int64_t i = 0; i < tri_module_state_count(module); i++) {
-        trii_unit_bucket *bucket = bucket_of(tri_module_state(module, i).tensor);
+        trii_unit_bucket *bucket = trii_unit_sharding(tri_module_state(module, i).tensor);
 
         if (bucket != NULL)
             bucket->visited = false;

@@ -2,6 +2,8 @@
  * zero.c - tri_zero: DDP's module around a network whose unit is divided over the ranks
  * (train/dist/shards.c).
  */
+#include <inttypes.h>
+
 #include <trireme/zero.h>
 
 #include "base/err.h"
@@ -26,6 +28,9 @@ static tri_status check_options(const tri_zero_options *opt)
     if (opt->prefetch < -1 || opt->prefetch >= TRII_UNIT_LIVE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "prefetch %d: -1 (none) to %d buckets (0 = 1)",
                          opt->prefetch, TRII_UNIT_LIVE - 1);
+    if (opt->keep_below < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "keep_below %" PRId64 ": a number of elements",
+                         opt->keep_below);
     if (opt->stage > 1 && opt->hook != NULL && opt->hook != tri_bucket_hook_f16 &&
         opt->hook != tri_bucket_hook_bf16)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -66,6 +71,17 @@ static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, mesh_
     return TRI_OK;
 }
 
+/* What stage 3 alone has. */
+static void take_rest(const tri_zero_options *opt, trii_ddp_recipe *recipe)
+{
+    if (opt->prefetch != 0)
+        recipe->prefetch = opt->prefetch > 0 ? opt->prefetch : 0;
+    recipe->keep_after_forward = opt->keep_after_forward;
+    recipe->keep_below = opt->keep_below;
+    recipe->units = opt->units;
+    recipe->n_units = opt->n_units;
+}
+
 static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const char *call)
 {
     const tri_status known = check_options(opt);
@@ -84,8 +100,8 @@ static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const 
         recipe.options.group = opt->group;
     if (known == TRI_OK && opt != NULL && opt->stage > 0)
         recipe.stage = opt->stage;
-    if (known == TRI_OK && opt != NULL && opt->prefetch != 0)
-        recipe.prefetch = opt->prefetch > 0 ? opt->prefetch : 0;
+    if (known == TRI_OK && opt != NULL)
+        take_rest(opt, &recipe);
     if (known == TRI_OK && opt != NULL && opt->mesh != NULL)
         recipe.known = take_mesh(opt->mesh, &recipe, &own);
     model = trii_ddp_make(own_net, &recipe);

@@ -1,12 +1,12 @@
 /*
- * elsewhere.c - see step/elsewhere.h: values that are retired. handle.c makes them again where
+ * retired.c - see step/retired.h: values that are retired. handle.c makes them again where
  * something reads them all the same: where a tensor is resolved or an operation is recorded.
  *
  * A retired value counts as DROPPED though its node is pending: nothing that is recorded reads it
  * again, and no run keeps it. So do values that lie in its memory or are copies of it in another
  * type or place, since they would keep it, or take as much.
  */
-#include "train/graph/step/elsewhere.h"
+#include "train/graph/step/retired.h"
 
 #include "train/graph/record/record.h"
 

@@ -1,22 +1,16 @@
 /*
- * elsewhere.h - a persistent tensor whose contents are not in its memory (tri_tensor.elsewhere): a
- * step makes them, for a while, by operations that a strategy records (train/dist/gathered.c).
+ * retired.h - values that stand for a tensor whose contents are elsewhere
+ * (train/tensor/elsewhere.h), for a while.
  *
  * Such a value has an owner, the tensor, whose gradient its gradient is. While it is pending the
- * strategy may say that nothing more reads it (trii_value_retire): then its memory is free after
- * its last reader, and what would read it later, such as a gradient, gets a new one.
+ * strategy may say that nothing more reads it: then its memory is free after its last reader, and
+ * what would read it later, such as a gradient, gets a new one.
  */
-#ifndef TRII_ELSEWHERE_H
-#define TRII_ELSEWHERE_H
+#ifndef TRII_RETIRED_H
+#define TRII_RETIRED_H
 
 #include "train/graph/step/step.h"
-
-typedef struct trii_elsewhere {
-    const char *why; /* what readers of the tensor itself are told */
-    /* The tensor's contents in this step, from now on until they are retired. `old`: the retired
-     * value that its reader wants, whose contents they must be; NO_VALUE: those of now. */
-    tri_status (*resolve)(trii_step *step, tri_tensor *tensor, trii_vid old, trii_vid *value_out);
-} trii_elsewhere;
+#include "train/tensor/elsewhere.h"
 
 /* The first of the values that had these contents of its owner: gradients of all of them add up in
  * the order of their readers, as if the tensor had been one value. */
