@@ -8,7 +8,7 @@
 #include "train/optim/optimizer.h"
 
 #define UPDATES 3
-#define MANY 150 /* gradients, more than one operation takes */
+#define MANY 240 /* gradients, more than one operation takes */
 
 typedef enum way { BY_NORM, BARELY, BY_VALUE, SEVERAL, OF_A_LIST, SCALED, UNSCALED, WAYS } way;
 
@@ -130,21 +130,25 @@ static void norms_of_pieces_are_those_of_the_whole(void **state)
 
 /* --- many, and over several groups ---------------------------------------- */
 
-/* Small parameters, each of which one rank has; over the first group or the second in turn. */
-static tri_status train_many(rank *r, tri_group *other)
+#define GROUPS 70
+
+/* Small parameters, each of which one rank has; over r->group, and every third over one of the
+ * others in turn. */
+static tri_status train_many(rank *r, tri_group *const *others, int n)
 {
     static _Thread_local trii_placed placed[MANY];
     tri_tensor *params[MANY], *whole[MANY];
-    trii_unit unit[2] = {{.group = r->group, .rank = r->index, .size = r->size, .id = 7},
-                         {.group = other, .id = 3}};
+    trii_unit unit[1 + GROUPS] = {
+        {.group = r->group, .rank = r->index, .size = r->size, .id = 2 * GROUPS}};
     double norm[2];
 
-    if (other != NULL) {
-        unit[1].rank = tri_group_rank(other);
-        unit[1].size = tri_group_size(other);
-    }
+    for (int g = 0; g < n; g++)
+        unit[1 + g] = (trii_unit){.group = others[g],
+                                  .rank = tri_group_rank(others[g]),
+                                  .size = tri_group_size(others[g]),
+                                  .id = (uint64_t)(GROUPS - g)};
     for (int i = 0; i < MANY; i++) {
-        const trii_unit *over = &unit[other != NULL && i % 3 == 0];
+        const trii_unit *over = &unit[n > 0 && i % 3 == 0 ? 1 + i / 3 % n : 0];
         float values[8];
         bool mine = i % over->size == over->rank;
         tri_tensor *grad;
@@ -183,7 +187,7 @@ static tri_status train_many(rank *r, tri_group *other)
 
 static tri_status train_over_one(rank *r)
 {
-    return train_many(r, NULL);
+    return train_many(r, NULL, 0);
 }
 
 static tri_status train_over_two(rank *r)
@@ -192,8 +196,22 @@ static tri_status train_over_two(rank *r)
     tri_status status;
 
     TRY(tri_group_split(r->group, r->index / 2, r->index, NULL, &pair));
-    status = train_many(r, pair);
+    status = train_many(r, &pair, 1);
     tri_group_unref(pair);
+    return status;
+}
+
+/* More than an operation has operands. */
+static tri_status train_over_many(rank *r)
+{
+    tri_group *groups[GROUPS];
+    tri_status status;
+
+    for (int g = 0; g < GROUPS; g++)
+        TRY(tri_group_split(r->group, 0, r->index, NULL, &groups[g]));
+    status = train_many(r, groups, GROUPS);
+    for (int g = 0; g < GROUPS; g++)
+        tri_group_unref(groups[g]);
     return status;
 }
 
@@ -213,6 +231,8 @@ static void a_norm_may_be_over_several_groups(void **state)
     (void)state;
     run_ranks(ranks, 4, train_over_two, NULL);
     check_ranks(ranks, 4);
+    run_ranks(ranks, 2, train_over_many, NULL);
+    check_ranks(ranks, 2);
 }
 
 /* --- failures ------------------------------------------------------------- */

@@ -4,9 +4,11 @@
  * group: the bits are those of whole gradients, which are sums of the same blocks in the same order
  * (train/graph/ops/grad_norm.c).
  */
+#include "base/alloc.h"
 #include "base/err.h"
 #include "train/dist/unit.h"
 #include "train/graph/ops/grad_norm.h"
+#include "train/graph/ops/rules.h"
 #include "train/graph/ops/table.h"
 #include "train/graph/step/type.h"
 #include "train/optim/optimizer.h"
@@ -63,20 +65,25 @@ tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n, 
 
 /* --- of pieces ------------------------------------------------------------ */
 
-#define MAX_GROUPS (TRII_MAX_INPUTS - 2) /* operands of square_total */
-
 /* The groups over whose ranks the gradients are divided, in the order in which these are asked:
  * that of their oldest unit, on all ranks. */
 typedef struct sharing {
     tri_group *group;
     trii_unit *unit;
     int64_t blocks; /* of gradients that are divided over it */
+    int64_t first;  /* of them, among those of all groups */
 } sharing;
 
 typedef struct groups {
-    sharing list[MAX_GROUPS];
+    sharing *list; /* [gradients]; NULL: all are whole here */
+    trii_vid *all; /* [gradients]: what the ranks of each group have */
     int n;
 } groups;
+
+static int64_t blocks_in(int64_t elements)
+{
+    return (elements + TRII_PIECE_BLOCK - 1) / TRII_PIECE_BLOCK;
+}
 
 /* NULL: it is whole here. */
 static trii_unit *divided_over(const tri_tensor *param)
@@ -86,31 +93,34 @@ static trii_unit *divided_over(const tri_tensor *param)
     return unit != NULL && param->placed->piece != NULL && unit->size > 1 ? unit : NULL;
 }
 
-static tri_status note_group(groups *g, trii_unit *unit)
+static void note_group(groups *g, trii_unit *unit)
 {
     int at = 0;
 
     for (; at < g->n && g->list[at].group != trii_unit_axis(unit); at++)
         ;
-    if (at == MAX_GROUPS)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "the norm of gradients that are divided over more than %d groups",
-                         MAX_GROUPS);
     if (at == g->n)
-        g->list[g->n++] = (sharing){trii_unit_axis(unit), unit, 0};
+        g->list[g->n++] = (sharing){.group = trii_unit_axis(unit), .unit = unit};
     if (unit->id < g->list[at].unit->id)
         g->list[at].unit = unit;
-    return TRI_OK;
 }
 
 static tri_status find_groups(groups *g, tri_tensor *const *params, const trii_vid *grads, int n)
 {
-    tri_status status = TRI_OK;
+    int first = 0;
 
-    g->n = 0;
-    for (int i = 0; i < n && status == TRI_OK; i++)
-        if (grads[i] != TRII_NO_VALUE && TRII_UNLIKELY(divided_over(params[i]) != NULL))
-            status = note_group(g, divided_over(params[i]));
+    for (; first < n; first++)
+        if (grads[first] != TRII_NO_VALUE && TRII_UNLIKELY(divided_over(params[first]) != NULL))
+            break;
+    if (TRII_LIKELY(first == n))
+        return TRI_OK;
+    g->list = trii_alloc((size_t)n, sizeof(*g->list), "groups of a norm");
+    g->all = trii_alloc((size_t)n, sizeof(*g->all), "groups of a norm");
+    if (g->list == NULL || g->all == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = first; i < n; i++)
+        if (grads[i] != TRII_NO_VALUE && divided_over(params[i]) != NULL)
+            note_group(g, divided_over(params[i]));
     for (int a = 1; a < g->n; a++)
         for (int b = a; b > 0 && g->list[b].unit->id < g->list[b - 1].unit->id; b--) {
             sharing later = g->list[b - 1];
@@ -118,15 +128,34 @@ static tri_status find_groups(groups *g, tri_tensor *const *params, const trii_v
             g->list[b - 1] = g->list[b];
             g->list[b] = later;
         }
-    return status;
+    return TRI_OK;
 }
 
-static int64_t blocks_in(int64_t elements)
+/* From 1 on; 0: it is whole here. */
+static int group_of(const groups *g, const tri_tensor *param)
 {
-    return (elements + TRII_PIECE_BLOCK - 1) / TRII_PIECE_BLOCK;
+    const trii_unit *unit = divided_over(param);
+    int at = 0;
+
+    for (; unit != NULL && g->list[at].group != trii_unit_axis(unit); at++)
+        ;
+    return unit != NULL ? at + 1 : 0;
 }
 
-/* The table of square_spread and square_total, as a value; counts the groups' blocks. */
+/* Where the groups' blocks are, one group's after the other's. */
+static void lay_out(groups *g, tri_tensor *const *params, const trii_vid *grads, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int group = grads[i] != TRII_NO_VALUE ? group_of(g, params[i]) : 0;
+
+        if (group > 0)
+            g->list[group - 1].blocks += blocks_in(tri_tensor_numel(params[i]));
+    }
+    for (int k = 1; k < g->n; k++)
+        g->list[k].first = g->list[k - 1].first + g->list[k - 1].blocks;
+}
+
+/* The table of square_spread and square_total, as a value. */
 static tri_status make_table(trii_step *step, groups *g, tri_tensor *const *params,
                              const trii_vid *grads, int n, trii_vid *table_out)
 {
@@ -139,20 +168,20 @@ static tri_status make_table(trii_step *step, groups *g, tri_tensor *const *para
     status = trii_tensor_create(TRI_DTYPE_I64, shape, 2, TRI_CPU(0), &table);
     if (status != TRI_OK)
         return status;
+    lay_out(g, params, grads, n);
     row = trii_tensor_data(table);
     for (int i = 0; i < n; i++) {
-        const trii_unit *unit = divided_over(params[i]);
+        int group = grads[i] != TRII_NO_VALUE ? group_of(g, params[i]) : 0;
 
         if (grads[i] == TRII_NO_VALUE)
             continue;
+        row[TRII_SQUARE_GROUP] = group;
         row[TRII_SQUARE_BLOCKS] = blocks_in(tri_tensor_numel(params[i]));
         row[TRII_SQUARE_OWN] = blocks_in(tri_tensor_numel(trii_home(params[i])));
-        row[TRII_SQUARE_START] = unit != NULL ? blocks_in(params[i]->placed->start) : 0;
-        for (int k = 0; unit != NULL && k < g->n; k++) {
-            if (g->list[k].group != trii_unit_axis(unit))
-                continue;
-            row[TRII_SQUARE_GROUP] = k + 1;
-            g->list[k].blocks += row[TRII_SQUARE_BLOCKS];
+        if (group > 0) {
+            row[TRII_SQUARE_START] = blocks_in(params[i]->placed->start);
+            row[TRII_SQUARE_FROM] = g->list[group - 1].first;
+            g->list[group - 1].first += row[TRII_SQUARE_BLOCKS];
         }
         row += TRII_SQUARE_COLUMNS;
     }
@@ -179,25 +208,36 @@ static tri_status exchange(trii_step *step, const groups *g, int k, const trii_v
     return status;
 }
 
-tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
-                                int n, trii_vid *total_out)
+static tri_status sum_over(trii_step *step, groups *g, tri_tensor *const *params,
+                           const trii_vid *grads, int n, trii_vid *total_out)
 {
-    trii_vid in[TRII_MAX_INPUTS];
-    groups g;
-    tri_status status = find_groups(&g, params, grads, n);
+    trii_vid in[3];
+    tri_status status = chain(step, &trii_op_square_blocks, grads, n, &in[0]);
 
-    if (status != TRI_OK)
-        return status;
-    if (TRII_LIKELY(g.n == 0))
-        return trii_optim_square_sum(step, grads, n, total_out);
-    status = chain(step, &trii_op_square_blocks, grads, n, &in[0]);
     if (status == TRI_OK)
         status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
     if (status == TRI_OK)
-        status = make_table(step, &g, params, grads, n, &in[1]);
-    for (int k = 0; k < g.n && status == TRI_OK; k++)
-        status = exchange(step, &g, k, in, &in[2 + k]);
+        status = make_table(step, g, params, grads, n, &in[1]);
+    for (int k = 0; k < g->n && status == TRI_OK; k++)
+        status = exchange(step, g, k, in, &g->all[k]);
+    in[2] = g->all[0];
+    if (status == TRI_OK && g->n > 1)
+        status = trii_rec_concat(step, g->all, g->n, 0, &in[2]);
     return status == TRI_OK
-               ? trii_record_values(step, &trii_op_square_total, in, 2 + g.n, NULL, total_out)
+               ? trii_record_values(step, &trii_op_square_total, in, 3, NULL, total_out)
                : status;
+}
+
+tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                                int n, trii_vid *total_out)
+{
+    groups g = {0};
+    tri_status status = find_groups(&g, params, grads, n);
+
+    if (status == TRI_OK)
+        status = g.n == 0 ? trii_optim_square_sum(step, grads, n, total_out)
+                          : sum_over(step, &g, params, grads, n, total_out);
+    trii_free(g.list);
+    trii_free(g.all);
+    return status;
 }

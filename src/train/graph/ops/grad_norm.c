@@ -200,7 +200,7 @@ const trii_graph_op trii_op_square_spread = {
     .reference = square_spread_reference,
 };
 
-/* in own, table, and of each group what its ranks have together; out f64: the sum over all. */
+/* in own, table, and what the ranks of all groups have together; out f64: the sum over all. */
 static tri_status square_total_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                      trii_type *out, int *n_out)
 {
@@ -212,30 +212,25 @@ static tri_status square_total_shape(const trii_type *const *in, int n_in, const
 
 static tri_status square_total_reference(const trii_kernel_args *args)
 {
-    const double *at[TRII_MAX_INPUTS]; /* of each group, and the next of own */
+    const double *own = args->in[0].data, *all = args->in[2].data;
     const int64_t *row = args->in[1].data;
     const int64_t *end = row + args->in[1].type->shape[0] * TRII_SQUARE_COLUMNS;
     double total = 0;
 
-    at[0] = args->in[0].data;
-    for (int k = 2; k < args->n_in; k++)
-        at[k - 1] = args->in[k].data;
     for (; row < end; row += TRII_SQUARE_COLUMNS) {
-        int64_t group = row[TRII_SQUARE_GROUP], blocks = row[TRII_SQUARE_BLOCKS];
-        const double **from = &at[group];
-        double *partial;
+        size_t blocks = (size_t)row[TRII_SQUARE_BLOCKS];
+        const double *from = row[TRII_SQUARE_GROUP] > 0 ? all + row[TRII_SQUARE_FROM] : own;
 
         if (blocks > 0) {
-            partial = trii_work_take(args, (size_t)blocks, sizeof(*partial));
+            double *partial = trii_work_take(args, blocks, sizeof(*partial));
+
             if (partial == NULL)
                 return TRI_ERR_NO_MEMORY;
-            memcpy(partial, *from, (size_t)blocks * sizeof(*partial));
-            total += tree(partial, blocks);
+            memcpy(partial, from, blocks * sizeof(*partial));
+            total += tree(partial, (int64_t)blocks);
             trii_work_return(args, partial);
         }
-        if (group > 0)
-            at[group] += blocks;
-        at[0] += row[TRII_SQUARE_OWN];
+        own += row[TRII_SQUARE_OWN];
     }
     *(double *)args->out[0].data = total;
     return TRI_OK;

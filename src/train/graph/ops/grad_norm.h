@@ -10,6 +10,7 @@ enum {
     TRII_SQUARE_BLOCKS, /* of the whole gradient */
     TRII_SQUARE_START,  /* the first of them that is here */
     TRII_SQUARE_OWN,    /* how many are here */
+    TRII_SQUARE_FROM,   /* where the whole gradient's are in what the groups have together */
     TRII_SQUARE_COLUMNS
 };
 
