@@ -138,6 +138,52 @@ static tri_status lend_an_address(rank *r)
     return status;
 }
 
+/* In a forward that meets no other rank, which would see it: the backward does. */
+static tri_status unfreeze_to_evaluate(rank *r)
+{
+    tri_module *net = mlp(1), *model;
+    tri_tensor *weight = tri_module_state(net, 0).tensor, *x = rows_of(x_data, IN, 0, 4);
+    tri_status status;
+
+    tri_requires_grad(weight, false);
+    model = tri_zero(net, &(tri_zero_options){.group = r->group});
+    TRY(tri_module_status(model));
+    tri_module_train(model, false);
+    tri_requires_grad(weight, true);
+    tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+    status = tri_step_end_status();
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return status;
+}
+
+/* Nor between these does anybody see it: what comes after does. */
+static tri_status unfreeze_without_sync(rank *r)
+{
+    tri_module *net = mlp(1), *model;
+    tri_tensor *weight = tri_module_state(net, 0).tensor, *x = rows_of(x_data, IN, 0, 4);
+    tri_optimizer *opt;
+    tri_status status;
+
+    tri_requires_grad(weight, false);
+    model = tri_zero(net, &(tri_zero_options){.group = r->group});
+    TRY(tri_module_status(model));
+    opt = tri_sgd(model, 0.1, NULL);
+    tri_requires_grad(weight, true);
+    tri_ddp_no_sync_begin(model);
+    tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+    tri_ddp_no_sync_end(model);
+    status = train_once(model, opt);
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return status;
+}
+
 /* A model of options that are refused. */
 static tri_status make_of(rank *r, const tri_zero_options *opt)
 {
@@ -197,6 +243,8 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
         {make_the_optimizer_first, TRI_ERR_STATE, "was made before tri_zero divided"},
         {read_a_gradient, TRI_ERR_UNSUPPORTED, "are averaged in pieces, one on each rank"},
         {unfreeze_later, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
+        {unfreeze_to_evaluate, TRI_ERR_STATE, "0.weight requires a gradient only since"},
+        {unfreeze_without_sync, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
         {lend_an_address, TRI_ERR_STATE, "wrap the network before its memory is looked at"},
         {three_axes, TRI_ERR_INVALID_ARG, "a mesh of 3 axes"},
         {a_mesh_and_a_group, TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them"},
