@@ -18,7 +18,7 @@
  *     ddp            DDP, under trirun
  *     ddp_sync       the same, with SyncBatchNorm
  *     ddp_bf16       DDP whose buckets are sent as bf16
- *     zero1, zero2   tri_zero of that stage, under trirun
+ *     zero1 to zero3 tri_zero of that stage, under trirun
  */
 #include <math.h>
 #include <stdio.h>

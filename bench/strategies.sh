@@ -66,6 +66,7 @@ bench_table() {
     row ddp "DDP, two workers" 2 1
     row zero1 "ZeRO 1, two workers" 2 1
     row zero2 "ZeRO 2, two workers" 2 1
+    row zero3 "ZeRO 3, two workers" 2 1
     row sync "DDP, two workers, SyncBatchNorm" 2 1
     row cut "model parallel, two devices" 1 2
     row pipelined "the same, pipelined in 4 pieces" 1 2
@@ -86,6 +87,7 @@ while bench_round "$round" "$rounds"; do
     measure_workers ddp ddp
     measure_workers zero1 zero1
     measure_workers zero2 zero2
+    measure_workers zero3 zero3
     measure data_parallel 2 data_parallel
     measure_workers sync ddp_sync
     measure alone 1 one

@@ -2,7 +2,7 @@
  * training_memory.c - what a rank holds while it trains; bench/training_memory.sh starts it, as
  * each rank of a group:
  *
- *     bench_training_memory ddp|zero1|zero2 [MODEL [BATCH]]
+ *     bench_training_memory ddp|zero1|zero2|zero3 [MODEL [BATCH]]
  *
  * trains MODEL (gpt:10,480,8,256,256: 28 million parameters) with Adam for three steps of BATCH (1)
  * texts on each rank, and prints in MiB: what the formula of the strategy says of parameters,
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strncmp(argv[1], "zero", 4) == 0)
         stage = (int)strtol(argv[1] + 4, NULL, 10);
     if (stage < 0 || stage > 3 || batch < 1) {
-        fprintf(stderr, "usage: %s ddp|zero1|zero2 [MODEL [BATCH]]\n", argv[0]);
+        fprintf(stderr, "usage: %s ddp|zero1|zero2|zero3 [MODEL [BATCH]]\n", argv[0]);
         return 2;
     }
     TRI_TRY(tri_init(NULL));

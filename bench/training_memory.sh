@@ -5,7 +5,7 @@
 #
 #     ./run bench training_memory
 #
-# MODEL (gpt:10,480,8,256,256), BATCH (1), RANKS (1 2 4 8), STRATEGIES (ddp zero1 zero2).
+# MODEL (gpt:10,480,8,256,256), BATCH (1), RANKS (1 2 4 8), STRATEGIES (ddp zero1 zero2 zero3).
 . "$(dirname "$0")/lib.sh"
 bench_begin training_memory
 
@@ -14,7 +14,7 @@ table=build/bench/training_memory.md
     echo '| strategy | ranks | formula | parameters, gradients, states | messages | values of a step | grown by |'
     echo '| --- | --- | --- | --- | --- | --- | --- |'
 } >"$table"
-for strategy in ${STRATEGIES:-ddp zero1 zero2}; do
+for strategy in ${STRATEGIES:-ddp zero1 zero2 zero3}; do
     for n in ${RANKS:-1 2 4 8}; do
         [ "$n" -gt 1 ] || [ "$strategy" = ddp ] || continue # one rank divides nothing
         TRI_NUM_THREADS=1 "$bench_bin/trirun" --standalone --nproc-per-node "$n" \

@@ -24,7 +24,8 @@ typedef struct strategy {
 static const strategy strategies[] = {{"plain", false, false, false, -1},
                                       {"ddp", false, false, false, 0},
                                       {"zero 1", false, false, true, 1},
-                                      {"zero 2", false, true, true, 2}};
+                                      {"zero 2", false, true, true, 2},
+                                      {"zero 3", true, true, true, 3}};
 
 typedef struct wanted {
     const strategy *how;

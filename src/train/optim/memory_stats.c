@@ -43,7 +43,8 @@ static void add_tensor(counted *c, size_t *bytes_io, const tri_tensor *tensor)
 
 static void add_parameter(counted *c, tri_memory_stats *s, tri_tensor *tensor)
 {
-    add_tensor(c, &s->parameters, tensor);
+    if (tensor->elsewhere == NULL) /* else its memory is addresses alone */
+        add_tensor(c, &s->parameters, tensor);
     add_tensor(c, &s->parameters, trii_home(tensor));
     if (!is_new(c, tensor)) /* under several names */
         return;
