@@ -107,7 +107,7 @@ static void a_killed_worker_changes_nothing(void **state)
     trirun_has(want, "steps 18");
     scratch_end(&s);
     for (int at = 1; at <= 18; at += 4) {
-        const char *strategy = at % 8 == 1 ? "ddp" : "zero2";
+        const char *strategy = at % 8 == 1 ? "ddp" : "zero3";
         char number[16];
 
         snprintf(number, sizeof(number), "%d", at);

@@ -48,12 +48,12 @@ static tri_status evaluate_batches(tri_trainer *t, trii_phase phase, int64_t lim
 {
     const trii_part *part = phase == TRII_PHASE_TEST ? &t->test : &t->val;
     int64_t n = limit >= 0 && limit < part->n_batches ? limit : part->n_batches;
-    tri_status status = TRI_OK;
+    bool is_whole;
+    tri_status status = trii_fit_whole_begin(t, n, &is_whole);
     tri_batch batch;
 
-    if (part->loader == NULL) /* fewer samples than ranks */
-        return TRI_OK;
-    status = tri_loader_begin(part->loader, 0, 0);
+    if (status == TRI_OK && n > 0) /* there may be fewer samples than ranks */
+        status = tri_loader_begin(part->loader, 0, 0);
     for (int64_t b = 0; b < n && status == TRI_OK; b++) {
         status = tri_loader_next(part->loader, &batch);
         if (status > 0)
@@ -61,7 +61,7 @@ static tri_status evaluate_batches(tri_trainer *t, trii_phase phase, int64_t lim
         if (status == TRI_OK)
             status = evaluate_batch(t, phase, &batch);
     }
-    return status;
+    return status == TRI_OK ? trii_fit_whole_end(t, is_whole) : status;
 }
 
 /* Modules that are in training, in the order of the tree; a program may have set some aside, such

@@ -70,9 +70,12 @@ static tri_status append(share *s, tri_tensor *x, int64_t samples)
 static tri_status predict_share(tri_trainer *t, share *s)
 {
     const trii_part *part = &t->predict;
-    tri_status status = part->loader != NULL ? tri_loader_begin(part->loader, 0, 0) : TRI_OK;
+    bool is_whole;
+    tri_status status = trii_fit_whole_begin(t, part->n_batches, &is_whole);
     tri_batch batch;
 
+    if (status == TRI_OK && part->n_batches > 0) /* there may be fewer samples than ranks */
+        status = tri_loader_begin(part->loader, 0, 0);
     for (int64_t b = 0; b < part->n_batches && status == TRI_OK; b++) {
         tri_tensor *x;
 
@@ -91,7 +94,7 @@ static tri_status predict_share(tri_trainer *t, share *s)
         if (status == TRI_OK)
             status = tri_step_end_status();
     }
-    return status;
+    return status == TRI_OK ? trii_fit_whole_end(t, is_whole) : status;
 }
 
 /* The first rank that has predictions says what they look like. */

@@ -1,5 +1,6 @@
 /*
- * fit_step.c - calls of the task's steps, in the types that the precision asks for.
+ * fit_step.c - calls of the task's steps, in the types that the precision asks for, and with
+ * parameters that can be read.
  */
 #include <trireme/ops.h>
 
@@ -57,4 +58,26 @@ void trii_fit_evaluation_step(tri_trainer *t, const tri_batch *batch,
 
     step(t, begin(t, batch, &room), t->arg);
     end(t);
+}
+
+/* --- parameters ----------------------------------------------------------- */
+
+tri_status trii_fit_whole_begin(tri_trainer *t, int64_t n_batches, bool *is_whole_out)
+{
+    double most[2] = {(double)n_batches, -(double)n_batches};
+    tri_status status = TRI_OK;
+
+    *is_whole_out = false;
+    if (!trii_fit_is_sharded(t) || trii_strategy_stage(t->set.strategy) < 3)
+        return TRI_OK;
+    status = trii_fit_max(t, most, 2);
+    if (status != TRI_OK || most[0] == -most[1])
+        return status;
+    *is_whole_out = true;
+    return tri_unshard_begin(t->model);
+}
+
+tri_status trii_fit_whole_end(tri_trainer *t, bool is_whole)
+{
+    return is_whole ? tri_unshard_end(t->model) : TRI_OK;
 }

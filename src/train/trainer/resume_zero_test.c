@@ -96,7 +96,7 @@ static void killed_after_any_batch(void **state)
 static void killed_in_any_batch_of_validation(void **state)
 {
     killed_result want = whole_run(base("ddp", 2));
-    killed_fit fit = base("zero2", 2);
+    killed_fit fit = base("zero3", 2);
     int n = 0;
 
     (void)state;
@@ -115,6 +115,7 @@ static void killed_in_any_save(void **state)
     (void)state;
     for (int async = 0; async < 2; async++) {
         fit.checkpoint.async = async == 1;
+        fit.strategy = async == 1 ? "zero2" : "zero3";
         for (fit.kill.sync = 1; check(fit, &want); fit.kill.sync += 7)
             n++;
     }
@@ -159,7 +160,7 @@ static void other_numbers_of_ranks_go_on(void **state)
     static const struct {
         const char *strategy;
         int devices;
-    } ways[] = {{"zero2", 2}, {"single", 1}, {"ddp", 2}, {"zero1", 4}};
+    } ways[] = {{"zero2", 2}, {"single", 1}, {"ddp", 2}, {"zero1", 4}, {"zero3", 4}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -170,7 +171,7 @@ static void other_numbers_of_ranks_go_on(void **state)
             scratch s;
 
             scratch_begin(&s);
-            fit = base(way == 0 ? "ddp" : "zero1", 3);
+            fit = base(way == 0 ? "ddp" : i % 2 == 0 ? "zero3" : "zero1", 3);
             fit.root = s.dir;
             fit.kill.batch = 6;
             r = killed_fit_run(&fit);
