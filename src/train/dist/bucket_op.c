@@ -299,6 +299,7 @@ void trii_unit_coll_is_bucket(trii_unit_coll *t)
 {
     t->op.kind = &bucket_kind;
     t->op.any_layout = t->unit->any_layout;
+    t->op.apart = t->unit->across != NULL;
 }
 
 static tri_status end_start(trii_host_op *op, const trii_host_buffers *buffers)

@@ -114,6 +114,7 @@ static tri_status record(trii_unit *unit, trii_step *step, trii_unit_coll *t, co
     tri_status status;
 
     t->op.kind = t->gathers_grads ? &grads_kind : &values_kind;
+    t->op.apart = unit->across != NULL;
     t->op.identity &= ~UINT64_C(0xffff);
     t->op.identity |= t->gathers_grads ? UINT64_C(0xc000) : UINT64_C(0x8000);
     t->op.identity |= (uint64_t)(t->bucket->wire->bucket.index + 1);

@@ -120,6 +120,15 @@ static tri_tensor *record(const trii_host_kind *kind, int number, uint64_t group
     return trii_handle(step, out);
 }
 
+static void apart(tri_tensor *of)
+{
+    trii_step *step = trii_step_current();
+    trii_vid value = TRII_NO_VALUE;
+
+    CHECK_OK(trii_resolve(step, of, &value));
+    step->nodes[step->values[value].node].host->apart = true;
+}
+
 static int when(int event)
 {
     for (int i = 0; i < n_events; i++)
@@ -192,6 +201,28 @@ static void what_has_its_operands_starts_before_another_one_is_waited_for(void *
         in_order(2, -1);
         in_order(-1, 3);
         in_order(3, -2);
+    }
+    tri_tensor_unref(x);
+}
+
+/* Peers may wait for its later calls before they come to what is waited for here. */
+static void what_makes_further_calls_is_polled_beside_its_group(void **state)
+{
+    tri_tensor *x = square(1);
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        tri_tensor *read, *other;
+
+        n_events = 0;
+        read = record(&plain_kind, 1, 1, 1000, x, NULL);
+        other = record(&plain_kind, 2, 1, 100, x, NULL);
+        apart(other);
+        (void)tri_keep(tri_matmul(read, x));
+        (void)tri_keep(other);
+        CHECK_OK(tri_step_end_status());
+        in_order(2, -2);
+        in_order(-2, -1);
     }
     tri_tensor_unref(x);
 }
@@ -555,6 +586,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operation_without_operands_holds_back_its_own_group_only),
         cmocka_unit_test(what_has_its_operands_starts_before_another_one_is_waited_for),
+        cmocka_unit_test(what_makes_further_calls_is_polled_beside_its_group),
         cmocka_unit_test(a_host_operation_comes_after_what_it_is_to_come_after),
         cmocka_unit_test(what_is_waited_for_at_once_is_run),
         cmocka_unit_test(other_work_goes_behind_the_start_of_what_is_read_at_once),

@@ -143,18 +143,22 @@ static tri_status wait_for_queues(const trii_plan *plan)
     return trii_queues_wait(plan, plan->hosts[h].start);
 }
 
+/* Whether waiting for one progresses the other. */
+static bool moves(const trii_host_op *op, const trii_host_op *other)
+{
+    return op->kind->wait_any ? other->kind->wait_any
+                              : other->group == op->group && !other->apart && !op->apart;
+}
+
 /* Whether waiting for it progresses everything that is under way: it all belongs to its group, or
  * its wait ends when any of them has. */
 static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
 {
-    bool any = host->op->kind->wait_any;
-
     for (int32_t h = 0; h < plan->n_hosts; h++) {
         const trii_plan_host *other = &plan->hosts[h];
-        bool runs = other->state == TRII_HOST_RUNNING && other != host;
 
-        if (any ? runs && !other->op->kind->wait_any
-                : other->state == TRII_HOST_ARMED || (runs && other->op->group != host->op->group))
+        if ((other->state == TRII_HOST_ARMED && !host->op->kind->wait_any) ||
+            (other->state == TRII_HOST_RUNNING && other != host && !moves(host->op, other->op)))
             return false;
     }
     return true;

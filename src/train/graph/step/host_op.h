@@ -93,7 +93,10 @@ struct trii_host_op {
     /* The call that it belongs to, for messages: "tri_ddp (gradients)", of a kind "gradients".
      * Static text; NULL: the kind's name says it. */
     const char *of;
-    bool holds_back;          /* later operations of its group start only when it is complete */
+    bool holds_back; /* later operations of its group start only when it is complete */
+    /* Its calls are those of other groups, or some follow when others are over: waiting for another
+     * operation of its group does not progress it, nor the other way round. */
+    bool apart;
     trii_host_op *next_owned; /* recorder's list */
 };
 
