@@ -39,7 +39,8 @@ typedef struct tri_zero_options {
      * with hooks, whose sums go over all ranks at once. Only used in this call. */
     const tri_mesh *mesh;
     /* What is divided: 1 = the optimizer's state and updates; 2 = gradients, too (but for those
-     * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end); 3 = parameters, too;
+     * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end), unless two buckets and
+     * the rank's part are no less than the gradients; 3 = parameters, too;
      * 0 = 1 (3 for tri_fully_shard) */
     int stage;
     size_t bucket_cap_bytes, first_bucket_bytes;

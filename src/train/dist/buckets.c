@@ -154,10 +154,12 @@ static tri_status assign(trii_unit *unit, const int *order, const trii_layout *c
     return status;
 }
 
-/* Stage 2: buckets take turns in memory for two. */
+/* Stage 2: buckets take turns in memory for two. Where that and a rank's part are no less than all
+ * buckets, as of a small network, it is stage 1. */
 static tri_status make_staging(trii_unit *unit)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, all = 0, parts = (size_t)tri_group_size(trii_unit_parts(unit));
+    size_t turns = unit->averager.n_buckets > 1 ? 2 : 1;
     tri_status status = TRI_OK;
 
     for (int b = 0; b < unit->averager.n_buckets; b++) {
@@ -165,7 +167,12 @@ static tri_status make_staging(trii_unit *unit)
         size_t its = wire->count * tri_dtype_size(wire->dtype);
 
         bytes = its > bytes ? its : bytes;
+        all += its;
     }
+    if (unit->stage == 2 && turns * bytes + all / parts >= all)
+        unit->stage = 1;
+    if (unit->stage < 2)
+        return TRI_OK;
     for (int i = 0; i < 2 && i < unit->averager.n_buckets && status == TRI_OK; i++)
         status = trii_unit_storage_create(trii_unit_parts(unit), bytes, &unit->staging[i]);
     return status;
