@@ -9,7 +9,7 @@
  *     ROUNDS (5) rounds of both, one after the other, STEPS (4) steps each, the medians.
  *     bench_ddp_step sync_batch_norm resnet18 BATCH [ROUNDS [STEPS]]
  * prints the same, with DDP in both: with SyncBatchNorm and without it.
- *     bench_ddp_step zero1|zero2 MODEL BATCH [ROUNDS [STEPS]]
+ *     bench_ddp_step zero1|zero2|zero3 MODEL BATCH [ROUNDS [STEPS]]
  * prints the same, with tri_zero of that stage, and with DDP.
  *     bench_ddp_step overlap MODEL BATCH [ROUNDS]
  * prints "step communication both hidden allowed": milliseconds of a step without DDP, of its
@@ -206,6 +206,12 @@ static void zero2(const task *t, int rounds, int steps)
                 rounds, steps);
 }
 
+static void zero3(const task *t, int rounds, int steps)
+{
+    print_share(t, replica_with(t, NULL, false, 3), replica_of(t, &(tri_ddp_options){0}, false),
+                rounds, steps);
+}
+
 /* --- the overlap ---------------------------------------------------------- */
 
 /* When buckets were ready, in milliseconds from `begin`, which is in microseconds. */
@@ -332,6 +338,8 @@ static measurement *measurement_of(const char *name)
         return zero1;
     if (strcmp(name, "zero2") == 0)
         return zero2;
+    if (strcmp(name, "zero3") == 0)
+        return zero3;
     if (strcmp(name, "sync_batch_norm") == 0)
         return sync_batch_norm;
     return strcmp(name, "overlap") == 0 ? overlap : NULL;
@@ -345,7 +353,7 @@ int main(int argc, char **argv)
 
     if (measure == NULL || rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
         fprintf(stderr,
-                "usage: %s share|sync_batch_norm|zero1|zero2|overlap resnet18|gpt BATCH [ROUNDS "
+                "usage: %s share|sync_batch_norm|zero1|zero2|zero3|overlap resnet18|gpt BATCH [ROUNDS "
                 "[STEPS]]\n",
                 argv[0]);
         return 2;

@@ -1,18 +1,18 @@
 #!/bin/sh
 # zero.sh - a training step of a GPT (6 layers of width 384, batch 8, as in gpt.sh) by two workers of
-# one thread each that divide the states of the optimizer (zero1) and the gradients (zero2):
+# one thread each that divide states of the optimizer (zero1), gradients (zero2) and parameters (zero3):
 # milliseconds, and which share of DDP's speed is left, with both in turn in the same two processes.
 # The peer is FSDP2 of PyTorch over Gloo, which shards each block, against its DDP in the same way.
 #
 #     ./run bench zero --peers
 #
-# ROUNDS (5) runs of each, STAGES (zero1 zero2), STEPS (4) before it is the other's turn, BATCH (8).
+# ROUNDS (5) runs of each, STAGES (zero1 zero2 zero3), STEPS (4) before it is the other's turn, BATCH (8).
 # BENCH_CPU=1 counts processor time, of the slower worker, instead of time that passes: for busy machines.
 . "$(dirname "$0")/lib.sh"
 bench_begin zero
 
 rounds=${ROUNDS:-5}
-stages=${STAGES:-zero1 zero2}
+stages=${STAGES:-zero1 zero2 zero3}
 steps=${STEPS:-4}
 batch=${BATCH:-8}
 turns=$(full_or 5 1)
