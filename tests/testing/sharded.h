@@ -26,7 +26,8 @@ static const struct {
 typedef enum cut { EVENLY, ALL_TO_FIRST, ALL_TO_LAST, IN_TURN, UNEVENLY, CUTS } cut;
 
 typedef struct sharded {
-    trii_unit unit; /* of it only the call, group, rank and size are set */
+    trii_unit unit; /* without buckets */
+    trii_unit_param listed[PARAMS];
     trii_placed placed[PARAMS];
     tri_tensor *params[PARAMS], *whole[PARAMS];
     int64_t start[PARAMS], count[PARAMS]; /* of all of them, divided or not */
@@ -78,6 +79,7 @@ static inline tri_status sharded_make(sharded *s, const rank *r, cut how, unsign
     *s = (sharded){
         .unit = {
             .call = "tri_zero", .group = r->group, .rank = r->index, .size = r->size, .id = 1}};
+    s->unit.params = s->listed;
     for (int i = 0; i < PARAMS; i++) {
         int64_t n, blocks, end;
 
@@ -93,8 +95,11 @@ static inline tri_status sharded_make(sharded *s, const rank *r, cut how, unsign
         end = sharded_bound(how, i, blocks, r->index + 1, r->size) * TRII_PIECE_BLOCK;
         s->start[i] = s->start[i] < n ? s->start[i] : n;
         s->count[i] = (end < n ? end : n) - s->start[i];
-        s->placed[i] = (trii_placed){
-            .unit = &s->unit, .tensor = s->params[i], .name = "p", .start = s->start[i]};
+        s->placed[i] = (trii_placed){.unit = &s->unit,
+                                     .tensor = s->params[i],
+                                     .name = "p",
+                                     .index = i,
+                                     .start = s->start[i]};
         TRY(trii_tensor_range(s->params[i], s->start[i], TRI_SHAPE(s->count[i]),
                               &s->placed[i].piece));
         s->params[i]->placed = &s->placed[i];

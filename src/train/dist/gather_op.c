@@ -46,8 +46,7 @@ static tri_status step_aside(trii_unit_coll *t, const trii_host_buffers *buffers
 static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_unit_coll *t = (trii_unit_coll *)op;
-    const tri_bucket *wire = &t->bucket->wire->bucket;
-    size_t own = t->bucket->wire->first * tri_dtype_size(wire->dtype);
+    size_t size = tri_dtype_size(t->bucket->wire->bucket.dtype), own;
     tri_status status = step_aside(t, buffers);
     char *memory = memory_of(t);
 
@@ -61,7 +60,8 @@ static tri_status gather_start(trii_host_op *op, const trii_host_buffers *buffer
         if (bytes > 0 && buffers->in[i] != memory + param->home_offset)
             memcpy(memory + param->home_offset, buffers->in[i], bytes);
     }
-    return trii_unit_coll_gather(t, memory + own, memory);
+    (void)trii_unit_coll_own(t, &own);
+    return trii_unit_coll_gather(t, memory + own * size, memory + t->from * size);
 }
 
 static tri_status gather_go_on(trii_unit_coll *t, int64_t for_ns)
@@ -135,20 +135,47 @@ static tri_status record(trii_unit *unit, trii_step *step, trii_unit_coll *t, co
 
 /* --- parameters ----------------------------------------------------------- */
 
+/* The first and the last part of the bucket that is behind, which no part is from now on; false:
+ * none was. */
+static bool take_behind(const trii_unit *unit, const tri_bucket *wire, int *first_out,
+                        int *last_out)
+{
+    bool found = false;
+
+    for (int i = 0; i < wire->n_parts; i++) {
+        trii_unit_param *param = &unit->params[wire->parts[i].index];
+
+        if (!param->is_behind)
+            continue;
+        *first_out = found ? *first_out : i;
+        *last_out = i;
+        param->is_behind = false;
+        found = true;
+    }
+    return found;
+}
+
+/* All parameters of the bucket, or those between two that an optimizer of a few has changed. */
 static tri_status gather_values(trii_unit *unit, trii_step *step, trii_unit_bucket *bucket)
 {
     const tri_bucket *wire = &bucket->wire->bucket;
     trii_vid in[TRII_UNIT_ITEMS + 1], out[TRII_UNIT_ITEMS + 1];
+    int first, last;
     trii_unit_coll *t;
-    tri_status status = trii_unit_coll_take(unit, &bucket->gathers, step, &t);
+    tri_status status;
 
+    if (!take_behind(unit, wire, &first, &last))
+        return TRI_OK;
+    status = trii_unit_coll_take(unit, &bucket->gathers, step, &t);
     if (status != TRI_OK)
         return status;
     t->bucket = bucket;
     t->gathers_grads = false;
-    t->n = wire->n_parts;
+    t->from = wire->parts[first].offset;
+    t->until = last + 1 == wire->n_parts ? wire->count : wire->parts[last + 1].offset;
+    t->n = last + 1 - first;
     for (int i = 0; i < t->n && status == TRI_OK; i++) {
-        t->item[i] = wire->parts[i].index;
+        t->item[i] = wire->parts[first + i].index;
         status = trii_resolve(step, unit->params[t->item[i]].home, &in[i]);
     }
     if (status == TRI_OK)
@@ -212,6 +239,8 @@ static tri_status gather_grads(trii_unit *unit, trii_step *step, trii_unit_bucke
         return status;
     t->bucket = bucket;
     t->gathers_grads = true;
+    t->from = 0;
+    t->until = wire->count;
     t->n = n;
     memcpy(t->item, item, (size_t)n * sizeof(*item));
     status = record(unit, step, t, in, out);

@@ -157,6 +157,8 @@ static tri_status record_gather(trii_unit *unit, trii_step *step, trii_unit_buck
         return status;
     result.type.shape[0] = (int64_t)wire->count;
     t->bucket = bucket;
+    t->from = 0;
+    t->until = wire->count;
     t->op.kind = &live_kind;
     t->op.identity &= ~UINT64_C(0xffff);
     t->op.identity |= UINT64_C(0xa000) + (uint64_t)(wire->index + 1);

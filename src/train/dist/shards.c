@@ -51,7 +51,7 @@ static tri_status cut(const trii_unit *unit, trii_unit_bucket *bucket)
     size_t begin = 0, size = (size_t)tri_group_size(trii_unit_parts(unit));
     size_t rank = (size_t)tri_group_rank(trii_unit_parts(unit));
 
-    bucket->counts = trii_alloc(size, sizeof(*bucket->counts), "parts of a bucket");
+    bucket->counts = trii_alloc(2 * size, sizeof(*bucket->counts), "parts of a bucket");
     if (bucket->counts == NULL)
         return TRI_ERR_NO_MEMORY;
     for (size_t r = 0; r < size; r++) {
@@ -66,6 +66,7 @@ static tri_status cut(const trii_unit *unit, trii_unit_bucket *bucket)
         }
         begin = end;
     }
+    bucket->some = bucket->counts + size;
     bucket->wire->counts = bucket->counts;
     return TRI_OK;
 }

@@ -76,6 +76,7 @@ typedef struct trii_unit_param {
     size_t offset, bytes; /* in the bucket */
     size_t home_offset;   /* there, of what home's gradient is */
     bool used_here;       /* by the last synchronised backward */
+    bool is_behind;       /* an update of its piece was recorded, and no gather after it */
     trii_vid view,
         view_of;      /* stage 3: its contents in a step, and the gather whose result they are */
     uint64_t view_in; /* the step's generation */
@@ -113,6 +114,7 @@ typedef struct trii_unit_coll {
     uint64_t generation; /* of the step in which it is recorded */
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
+    size_t from, until; /* gather: of which elements of the bucket */
     bool gathers_grads; /* gather: of gradients, else of parameters */
     char *aside;        /* gather, while it runs: where it happens, if not in the bucket; owned */
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
@@ -148,8 +150,8 @@ struct trii_unit_bucket {
     trii_unit_coll *colls, *ends;
     /* Where each rank has a part: elements of the ranks' parts [size], and the parameters, which
      * lie as their gradients do; see shards.c. */
-    size_t *counts;
-    trii_storage *values; /* stage 3: of this rank's part alone */
+    size_t *counts, *some; /* some: [size], for calls that give a part of it */
+    trii_storage *values;  /* stage 3: of this rank's part alone */
     trii_unit_coll *gathers;
     /* Stage 3: the parameters' own memory, addresses that only have memory while the program reads
      * them (n_opened > 0); the last gather's result, in the step of this generation. */
@@ -237,7 +239,7 @@ struct trii_unit {
         trii_vid value;
         uint64_t generation;
     } staged[2];
-    bool is_behind; /* then: an update of pieces was recorded, and no gather after it */
+    bool is_behind; /* then: some parameter is */
     bool rebuilt;   /* buckets have their final order */
     int *observed;  /* [n_params]: order in which the first backward completed gradients */
     bool has_observed;
@@ -388,6 +390,11 @@ int trii_unit_staging_after(const trii_unit *unit, const trii_step *step, int in
                             trii_vid *after);
 /* The operation that has this result uses it from now on. */
 void trii_unit_staging_taken(trii_unit *unit, const trii_step *step, int index, trii_vid by);
+/* The piece of this parameter gets new contents. */
+static inline void trii_unit_changed(trii_unit *unit, int index)
+{
+    unit->params[index].is_behind = unit->is_behind = true;
+}
 /* If pieces have contents, or will when the step runs, that their parameters have not (is_behind):
  * they become whole; in stage 3, what the step reads from now on is new. On all ranks if on one. */
 tri_status trii_unit_gather(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;

@@ -211,30 +211,48 @@ tri_status trii_unit_coll_work(const trii_unit *unit, tri_work **work_io, int64_
 
 /* --- gathers -------------------------------------------------------------- */
 
+/* How many of `count` elements from `begin` on are gathered. */
+static size_t among(const trii_unit_coll *t, size_t begin, size_t count, size_t *first_out)
+{
+    size_t first = begin > t->from ? begin : t->from;
+    size_t end = begin + count < t->until ? begin + count : t->until;
+
+    *first_out = first;
+    return end > first ? end - first : 0;
+}
+
+size_t trii_unit_coll_own(const trii_unit_coll *t, size_t *first_out)
+{
+    return among(t, t->bucket->wire->first, t->bucket->wire->own, first_out);
+}
+
 tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole)
 {
     const tri_bucket *wire = &t->bucket->wire->bucket;
+    tri_group *axis = runs_apart(t) ? t->unit->apart : trii_unit_parts(t->unit);
+    size_t begin = 0, unused;
 
+    for (int r = 0; r < tri_group_size(axis); begin += t->bucket->counts[r++])
+        t->bucket->some[r] = among(t, begin, t->bucket->counts[r], &unused);
     t->state = TRII_UNIT_COLL_STARTED;
-    t->unit->volume.all_gather += (int64_t)wire->count;
+    t->unit->volume.all_gather += (int64_t)(t->until - t->from);
     if (TRII_UNLIKELY(t->unit->stats.on))
         trii_unit_stats_sent(t->bucket);
     trii_unit_coll_blame(t);
     return trii_unit_called(
-        t->unit, (tri_all_gather_v)(runs_apart(t) ? t->unit->apart : trii_unit_parts(t->unit), part,
-                                    whole, t->bucket->counts, wire->dtype, &t->work));
+        t->unit, (tri_all_gather_v)(axis, part, whole, t->bucket->some, wire->dtype, &t->work));
 }
 
 tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns)
 {
-    const trii_bucket *wire = t->bucket->wire;
+    size_t first, size = tri_dtype_size(t->bucket->wire->bucket.dtype);
     int64_t since = TRII_UNLIKELY(t->unit->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
     tri_status status = trii_unit_coll_work(t->unit, &t->work, for_ns);
 
     if (since != 0)
         trii_unit_stats_waited(t->unit, t->bucket, since);
     if (status == TRI_OK && TRII_UNLIKELY(t->unit->stats.on)) /* what it has sent is its own part */
-        trii_unit_stats_over(t->unit, t->bucket, wire->own * tri_dtype_size(wire->bucket.dtype));
+        trii_unit_stats_over(t->unit, t->bucket, trii_unit_coll_own(t, &first) * size);
     return status;
 }
 

@@ -31,8 +31,11 @@ tri_status trii_unit_passed(const trii_unit *unit, tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step *step,
                                trii_unit_coll **coll_out) TRI_MUST_CHECK;
-/* All ranks' parts of its bucket, of which this rank has `part`, come to `whole`. */
+/* All ranks' parts of its bucket, of which this rank's lies as `part` says, come to `whole`: of
+ * elements t->from to t->until of the bucket, which begin there. */
 tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole) TRI_MUST_CHECK;
+/* Where this rank's begin among all elements of the bucket, and how many there are. */
+size_t trii_unit_coll_own(const trii_unit_coll *t, size_t *first_out);
 /* As trii_unit_coll_work. */
 tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns) TRI_MUST_CHECK;
 /* A gather's memory, which nothing uses any more. */

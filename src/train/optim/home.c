@@ -48,7 +48,7 @@ tri_status trii_home_check(const trii_step *step, tri_tensor *tensor, const tri_
 void trii_home_changed(tri_tensor *tensor, const tri_tensor *home)
 {
     if (home != tensor)
-        trii_unit_of(tensor)->is_behind = true;
+        trii_unit_changed(trii_unit_of(tensor), tensor->placed->index);
 }
 
 tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home, trii_step *step)

@@ -247,6 +247,54 @@ static void one_rank_sends_nothing(void **state)
     check_ranks(ranks, 1);
 }
 
+/* An optimizer of some parameters sends these alone, whatever lies beside them in a bucket. */
+static tri_status update_one_by_one(rank *r)
+{
+    const strategy *how = r->arg;
+    tri_optimizer *opts[8];
+    tri_module *model = NULL;
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(4, WIDTH), TRI_DTYPE_F32);
+    tri_ddp_volume_stats v;
+    int64_t padded, blocks, buffers;
+    int n = 0;
+
+    TRY(wrap(r, how, &model));
+    count(model, &padded, &blocks, &buffers);
+    for (int64_t i = 0; i < tri_module_state_count(model); i++) {
+        tri_state_entry entry = tri_module_state(model, i);
+
+        if (entry.parameter)
+            opts[n++] = tri_sgd_of(&(tri_param_group){.params = &entry.tensor, .n_params = 1}, 1,
+                                   0.01, NULL);
+    }
+    for (int step = 0; step < 3; step++) {
+        TRY(tri_ddp_volume(model, &v));
+        backward(model, x);
+        for (int i = 0; i < n; i++)
+            TRY(tri_optimizer_step(opts[i]));
+        TRY(tri_step_end_status());
+        TRY(tri_ddp_volume(model, &v));
+        TRY(differs("all_gather", v.all_gather, how->stage > 0 ? padded : 0));
+    }
+    TRY(tri_ddp_verify(model, false));
+    for (int i = 0; i < n; i++)
+        tri_optimizer_destroy(opts[i]);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    return TRI_OK;
+}
+
+static void an_optimizer_of_one_parameter_sends_that_alone(void **state)
+{
+    static rank ranks[3];
+
+    (void)state;
+    for (int stage = 0; stage <= 2; stage++) {
+        run_ranks(ranks, 3, update_one_by_one, &(strategy){.stage = stage});
+        check_ranks(ranks, 3);
+    }
+}
+
 /* --- time ----------------------------------------------------------------- */
 
 /* Gathers count as communication, and what a rank sends of them as sent. */
@@ -303,6 +351,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_kind_of_call_gets_what_the_formula_says),
     cmocka_unit_test(ranks_say_which_parameters_they_used_if_some_are_not),
     cmocka_unit_test(one_rank_sends_nothing),
+    cmocka_unit_test(an_optimizer_of_one_parameter_sends_that_alone),
     cmocka_unit_test(gathers_are_measured_with_gradients),
     cmocka_unit_test(other_modules_are_refused),
 };
