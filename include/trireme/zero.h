@@ -82,7 +82,10 @@ typedef struct tri_zero_options {
  * What differs from tri_ddp: tri_grad of a parameter shows only what adds up between
  * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, since averages are in pieces; where such gradients
  * are added to averages of an earlier backward before the update, sums are rounded in another
- * order; no parameter may be unfrozen later (UNSUPPORTED).
+ * order; no parameter may be unfrozen later (UNSUPPORTED); a rank that leaves between a backward
+ * and its update takes its range along, and the others' parameters are lost (STATE), which under
+ * tri_ddp have all they need. A child of fork() may share memory of parameters with its parent: it
+ * neither writes them nor reads what is still trained.
  *
  * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
  * optimizer.

@@ -160,12 +160,13 @@ static tri_status explain(const trii_unit *unit, tri_status status, const char *
 {
     if (status != TRI_ERR_MISMATCH && status != TRI_ERR_GROUP_TIMEOUT)
         return TRII_FAIL(status, "%s", line);
-    return TRII_FAIL(
-        status,
-        "%s (a model of %s communicates when it is made or verified, in each forward "
-        "in training mode%s each backward%s: all ranks of its group do these, or none)",
-        line, unit->call, unit->stage > 0 ? "," : " and",
-        unit->stage > 0 ? " and each update" : "");
+    return TRII_FAIL(status,
+                     "%s (a model of %s communicates when it is made or verified, in each %s: all "
+                     "ranks of its group do these, or none)",
+                     line, unit->call,
+                     unit->stage == 0  ? "forward in training mode and each backward"
+                     : unit->stage < 3 ? "forward in training mode, each backward and each update"
+                                       : "forward and each backward");
 }
 
 tri_status trii_unit_called(const trii_unit *unit, tri_status status)

@@ -36,8 +36,9 @@ tri_status trii_ddp_need(const tri_module *model, const char *call, trii_ddp **d
 
     *ddp_out = trii_ddp_of(model);
     if (status == TRI_OK && *ddp_out == NULL)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "%s: the module was not made by tri_ddp or tri_zero", call);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "%s: the module was not made by tri_ddp, tri_zero or tri_fully_shard", call);
     return status;
 }
 

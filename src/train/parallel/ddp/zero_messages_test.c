@@ -136,7 +136,8 @@ static void what_goes_wrong_is_told_in_its_name(void **state)
         {destroy_while_pending, "", 0, TRI_ERR_STATE, "the model of tri_zero was destroyed"},
         {update_alone, "", 1, TRI_ERR_MISMATCH, "tri_zero (parameters)"},
         {wrap_twice, "", 0, TRI_ERR_INVALID_ARG, "has a model of tri_zero inside"},
-        {verify_a_layer, "", 0, TRI_ERR_INVALID_ARG, "was not made by tri_ddp or tri_zero"},
+        {verify_a_layer, "", 0, TRI_ERR_INVALID_ARG,
+         "was not made by tri_ddp, tri_zero or tri_fully_shard"},
     };
     static rank ranks[2];
 
