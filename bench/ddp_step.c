@@ -352,10 +352,11 @@ int main(int argc, char **argv)
     task t;
 
     if (measure == NULL || rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
-        fprintf(stderr,
-                "usage: %s share|sync_batch_norm|zero1|zero2|zero3|overlap resnet18|gpt BATCH [ROUNDS "
-                "[STEPS]]\n",
-                argv[0]);
+        fprintf(
+            stderr,
+            "usage: %s share|sync_batch_norm|zero1|zero2|zero3|overlap resnet18|gpt BATCH [ROUNDS "
+            "[STEPS]]\n",
+            argv[0]);
         return 2;
     }
     t.gpt = strcmp(argv[2], "gpt") == 0;
