@@ -192,11 +192,12 @@ tri_status trii_unit_gather(trii_unit *unit, trii_step *step)
     if (!unit->is_behind)
         return TRI_OK;
     unit->is_behind = false;
-    if (unit->stage == 3)
-        trii_unit_forget_live(unit, step);
-    for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
-        if (unit->buckets[b].whole == NULL)
+    for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++) {
+        if (unit->buckets[b].whole != NULL)
+            trii_unit_forget_live(unit, &unit->buckets[b], step);
+        else
             status = gather_values(unit, step, &unit->buckets[b]);
+    }
     return status != TRI_OK ? TRII_FAIL_CTX(status, "parameters after their update") : TRI_OK;
 }
 

@@ -179,7 +179,7 @@ static tri_status record_gather(trii_unit *unit, trii_step *step, trii_unit_buck
     return TRI_OK;
 }
 
-static tri_status record_view(const trii_unit *unit, trii_step *step, trii_unit_param *param)
+static tri_status record_view(trii_step *step, trii_unit_param *param)
 {
     const trii_unit_bucket *bucket = param->bucket;
     int64_t start = (int64_t)(param->offset / tri_dtype_size(bucket->wire->bucket.dtype));
@@ -193,7 +193,7 @@ static tri_status record_view(const trii_unit *unit, trii_step *step, trii_unit_
         return status;
     param->view_of = bucket->live;
     param->view_in = step->generation;
-    step->values[param->view].version = unit->epoch;
+    step->values[param->view].version = bucket->epoch;
     return trii_value_own(step, param->view, param->tensor);
 }
 
@@ -211,7 +211,7 @@ static tri_status find_view(trii_unit *unit, trii_step *step, trii_unit_param *p
         status = record_gather(unit, step, bucket);
     if (status == TRI_OK &&
         (!can_be_read(step, param->view, param->view_in) || param->view_of != bucket->live))
-        status = record_view(unit, step, param);
+        status = record_view(step, param);
     return status;
 }
 
@@ -223,7 +223,7 @@ tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old, 
     int32_t region = r->scopes.region;
     tri_status status;
 
-    if (old != TRII_NO_VALUE && step->values[old].version != unit->epoch)
+    if (old != TRII_NO_VALUE && step->values[old].version != param->bucket->epoch)
         return TRII_FAIL(TRI_ERR_STATE,
                          "%s was updated after what this reads it for: its ranks have the new "
                          "contents alone (call tri_backward before the update)",
@@ -241,13 +241,12 @@ tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old, 
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", param->name);
 }
 
-void trii_unit_forget_live(trii_unit *unit, trii_step *step)
+void trii_unit_forget_live(const trii_unit *unit, trii_unit_bucket *bucket, trii_step *step)
 {
-    unit->epoch++;
-    for (int b = 0; b < unit->averager.n_buckets; b++)
-        unit->buckets[b].live_in = 0;
-    for (int i = 0; i < unit->n_params; i++) {
-        tri_tensor *tensor = unit->params[i].tensor;
+    bucket->epoch++;
+    bucket->live_in = 0;
+    for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
+        const tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
         trii_known *known = tensor->elsewhere != NULL ? trii_known_find(step, tensor) : NULL;
 
         if (known != NULL)

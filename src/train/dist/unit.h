@@ -157,7 +157,8 @@ struct trii_unit_bucket {
      * them (n_opened > 0); the last gather's result, in the step of this generation. */
     trii_storage *whole;
     int n_opened;
-    bool visited; /* unshard.c's */
+    int32_t epoch; /* counts updates */
+    bool visited;  /* unshard.c's */
     trii_vid live;
     uint64_t live_in;
     int64_t sent_ns, comm_ns, exposed_ns; /* see unit_timing.c */
@@ -225,7 +226,6 @@ struct trii_unit {
     int prefetch;
     bool keep_after_forward; /* what forward has gathered stays for backward */
     int64_t keep_below;      /* parameters of fewer elements stay whole, as in stage 2 */
-    int32_t epoch;           /* counts updates */
     /* The last gathers of the step of this generation, number n - 1 the last of them: their
      * results, and the last value that was recorded before each (NO_VALUE: none that pends). */
     struct {
@@ -409,8 +409,8 @@ extern const trii_elsewhere trii_unit_elsewhere;
 /* Its contents in a step: trii_elsewhere's `resolve`. */
 tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old,
                              trii_vid *value_out) TRI_MUST_CHECK;
-/* Parameters have new contents: what the step has gathered is of before. */
-void trii_unit_forget_live(trii_unit *unit, trii_step *step);
+/* Parameters of the bucket have new contents: what the step has gathered is of before. */
+void trii_unit_forget_live(const trii_unit *unit, trii_unit_bucket *bucket, trii_step *step);
 /* Addresses for the parameters of a bucket, with memory until it is closed. */
 tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out) TRI_MUST_CHECK;
 /* Parameters of the bucket can be read and written in their own memory, until as many calls have

@@ -42,8 +42,32 @@ static tri_status gather(const trii_unit *unit, const trii_unit_bucket *bucket)
     return status;
 }
 
+/* What the step has of the parameters lies in their memory from now on, as that of other tensors
+ * does: so who writes there, or looks there, means these values. */
+static void open_values(const trii_unit_bucket *bucket, trii_step *step)
+{
+    for (trii_vid v = 0; v < step->n_values; v++) {
+        trii_value *value = &step->values[v];
+        tri_tensor *tensor = value->owner;
+
+        if (tensor == NULL || trii_unit_sharding(tensor) != bucket ||
+            value->version != bucket->epoch ||
+            (value->state != TRII_VALUE_READY && value->state != TRII_VALUE_DROPPED))
+            continue;
+        if (value->leaf == NULL && value->bound == NULL)
+            value->leaf = tri_tensor_ref(tensor);
+        trii_storage_unref(value->storage);
+        value->storage = NULL;
+        value->layout = NULL;
+        value->state = TRII_VALUE_READY;
+        value->retired = false;
+        value->version = tensor->version;
+    }
+}
+
 tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
 {
+    trii_step *step = trii_step_current();
     tri_status status = TRI_OK;
 
     if (bucket->n_opened++ > 0)
@@ -63,6 +87,8 @@ tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
         param->tensor->address_lent = false;
         param->version = param->tensor->version;
     }
+    if (step != NULL)
+        open_values(bucket, step);
     return TRI_OK;
 }
 
@@ -89,26 +115,32 @@ static void keep_part(const trii_unit_bucket *bucket)
                bucket->wire->own * size);
 }
 
-/* What the step has read of the parameters it gets from the ranks now, if it reads it again. */
-static tri_status move_values(const trii_unit *unit, trii_step *step)
+/* What the step has read of the parameters it gets from the ranks now, if it reads it again. What
+ * was written over has memory of its own, or is gone. */
+static void close_values(const trii_unit_bucket *bucket, trii_step *step)
 {
-    tri_status status = TRI_OK;
-
     for (trii_vid v = 0; v < step->n_values; v++) {
         trii_value *value = &step->values[v];
         tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+        trii_known *known;
+        bool gone;
 
         if (tensor == NULL || tensor->elsewhere != &trii_unit_elsewhere ||
-            trii_unit_of(tensor) != unit || value->owner != NULL)
+            trii_unit_sharding(tensor) != bucket || value->storage != NULL ||
+            value->state != TRII_VALUE_READY)
             continue;
-        value->state = value->state == TRII_VALUE_READY ? TRII_VALUE_DROPPED : value->state;
-        value->version = unit->epoch;
-        status = trii_value_own(step, v, tensor);
-        if (status != TRI_OK)
-            return status;
-        trii_known_find(step, tensor)->value = TRII_NO_VALUE;
+        gone = trii_value_is_stale(value, tensor);
+        known = trii_known_find(step, tensor);
+        if (gone && known->value == v)
+            known->value = TRII_NO_VALUE;
+        value->state = TRII_VALUE_DROPPED;
+        value->version = gone ? bucket->epoch - 1 : bucket->epoch;
+        if (value->owner != NULL)
+            continue;
+        value->owner = tri_tensor_ref(tensor);
+        value->replaces = TRII_NO_VALUE;
+        trii_recorder_of(step)->retiring.owned_in = step->generation;
     }
-    return status;
 }
 
 tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step *step)
@@ -119,7 +151,7 @@ tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step 
         return TRI_OK;
     keep_part(bucket);
     if (step != NULL && was_written(unit, bucket))
-        trii_unit_forget_live(unit, step);
+        trii_unit_forget_live(unit, bucket, step);
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
         trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
 
@@ -130,7 +162,9 @@ tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step 
         param->tensor->address_lent = false;
     }
     trii_reserve_close(bucket->whole->data, bucket->whole->bytes);
-    return step != NULL ? move_values(unit, step) : TRI_OK;
+    if (step != NULL)
+        close_values(bucket, step);
+    return TRI_OK;
 }
 
 /* --- a tensor ------------------------------------------------------------- */
@@ -167,7 +201,7 @@ static void tensor_changed(tri_tensor *tensor)
     trii_step *step = trii_step_current();
 
     if (step != NULL)
-        trii_unit_forget_live(trii_unit_of(tensor), step);
+        trii_unit_forget_live(trii_unit_of(tensor), bucket_of(tensor), step);
 }
 
 const trii_elsewhere trii_unit_elsewhere = {

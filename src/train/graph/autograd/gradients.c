@@ -5,6 +5,7 @@
 #include "base/option.h"
 #include "train/graph/autograd/backward.h"
 #include "train/graph/ops/rules.h"
+#include "train/graph/step/retired.h"
 
 typedef struct request {
     trii_backward b;
@@ -36,8 +37,10 @@ static tri_status resolve_inputs(const request *q)
             status = TRII_FAIL(TRI_ERR_INVALID_ARG, "inputs[%d] is NULL", i);
         else
             status = trii_resolve(q->b.step, q->inputs[i], &q->b.inputs[i]);
-        if (status == TRI_OK)
-            status = check_input(q, i);
+        if (status != TRI_OK)
+            return status;
+        q->b.inputs[i] = trii_value_first(q->b.step, q->b.inputs[i]);
+        status = check_input(q, i);
     }
     return status;
 }
@@ -68,7 +71,7 @@ static void mark_leads(const request *q, int32_t *leads)
         for (int k = 0; node != NULL && k < node->n_in && leads[v] == 0; k++) {
             trii_vid in = s->in_ids[node->first_in + k];
 
-            leads[v] = in != TRII_NO_VALUE && leads[in] != 0;
+            leads[v] = in != TRII_NO_VALUE && leads[trii_value_first(s, in)] != 0;
         }
     }
 }

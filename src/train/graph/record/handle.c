@@ -83,7 +83,8 @@ tri_status trii_value_renew(trii_step *step, trii_vid *id_io)
         return owner->elsewhere->resolve(step, owner, id, id_io);
     if (owner != NULL)
         return trii_resolve(step, owner, id_io);
-    /* what it has been made again as */
+    /* the last that it has been made again as */
+    id = trii_value_first(step, id);
     if (step->values[id].replaces != TRII_NO_VALUE) {
         *id_io = step->values[id].replaces;
         if (step->values[*id_io].state < TRII_VALUE_DROPPED)
@@ -95,9 +96,11 @@ tri_status trii_value_renew(trii_step *step, trii_vid *id_io)
         status = trii_step_reserve(step, 1);
     if (status == TRI_OK)
         status = repeat(step, id, in, id_io);
-    if (status == TRI_OK)
-        step->values[id].replaces = *id_io;
-    return status;
+    if (status != TRI_OK)
+        return status;
+    step->values[id].replaces = *id_io;
+    step->values[*id_io].replaces = id;
+    return TRI_OK;
 }
 
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out)

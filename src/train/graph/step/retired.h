@@ -12,13 +12,16 @@
 #include "train/graph/step/step.h"
 #include "train/tensor/elsewhere.h"
 
-/* The first of the values that had these contents of its owner: gradients of all of them add up in
- * the order of their readers, as if the tensor had been one value. */
+/* The first of the values that had these contents, which have been made again since: gradients of
+ * all of them add up in the order of their readers, as if they had been one value. */
 static inline trii_vid trii_value_first(const trii_step *step, trii_vid value)
 {
     const trii_value *v = &step->values[value];
 
-    return v->owner != NULL && v->replaces != TRII_NO_VALUE ? v->replaces : value;
+    if (v->owner != NULL)
+        return v->replaces != TRII_NO_VALUE ? v->replaces : value;
+    return v->bound == NULL && v->replaces != TRII_NO_VALUE && v->replaces < value ? v->replaces
+                                                                                   : value;
 }
 /* The value, which some node makes, stands for the tensor from now on. */
 tri_status trii_value_own(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
