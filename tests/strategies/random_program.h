@@ -109,6 +109,9 @@ typedef struct program {
     size_t bucket, first_bucket;
     tri_bucket_hook hook;
     bool own_hook;
+    int prefetch; /* of stage 3, with what follows */
+    bool keeps;
+    int64_t keep_below;
     int n_steps;
     program_step steps[PROGRAM_STEPS];
 } program;
@@ -208,6 +211,9 @@ static inline program program_of(uint64_t number)
     draw_network(&p, &d);
     draw_settings(&p, &d);
     draw_steps(&p, &d);
+    p.prefetch = (int[]){-1, 0, 2, 7}[draw(&d, 4)];
+    p.keeps = rarely(&d, 4);
+    p.keep_below = rarely(&d, 4) ? p.width + 1 : 0;
     return p;
 }
 
@@ -258,6 +264,8 @@ static inline void program_text(const program *p, char *text, size_t bytes)
              p->scales ? " scaler" : "", p->bucket, p->first_bucket,
              p->hook != NULL ? ", 16 bits" : "", p->own_hook ? ", own hook" : "",
              p->classes ? ", classes" : "");
+    add_text(&t, " prefetch %d%s, below %d;", p->prefetch, p->keeps ? " keeps" : "",
+             (int)p->keep_below);
     for (int i = 0; i < p->n_steps; i++) {
         const program_step *s = &p->steps[i];
 

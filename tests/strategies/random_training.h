@@ -93,6 +93,11 @@ static tri_status divide(learner *l, tri_module *net, const tri_zero_options *op
 
     opt.stage = l->stage;
     opt.group = l->group;
+    if (l->stage == 3) {
+        opt.prefetch = p->prefetch;
+        opt.keep_after_forward = p->keeps;
+        opt.keep_below = p->keep_below;
+    }
     if (p->copies > 1) {
         L_TRY(tri_mesh_create(l->group, sizes, 2, (const char *[]){"copies", "parts"}, &mesh));
         opt.group = NULL;
@@ -215,7 +220,7 @@ static tri_status restore(learner *l, extras *e)
     return status == TRI_OK ? tri_barrier(l->group, NULL) : status;
 }
 
-#define PROGRAM_STAGES 2 /* of tri_zero that random programs go through */
+#define PROGRAM_STAGES 3 /* of tri_zero that random programs go through */
 
 /* Hooks of the program want whole gradients, replicas whole parameters, and what a rank gathers the
  * others gather, too. */

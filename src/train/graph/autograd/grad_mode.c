@@ -11,7 +11,8 @@ void tri_requires_grad(tri_tensor *tensor, bool on)
     trii_step *step;
     trii_vid id;
 
-    if (tensor == NULL || (!trii_is_handle(tensor) && tensor->status != TRI_OK))
+    if (tensor == NULL ||
+        (!trii_is_handle(tensor) && tensor->status != TRI_OK && tensor->elsewhere == NULL))
         return; /* the first use of the tensor gets its error */
     if (trii_is_handle(tensor) || !trii_dtype_is_float(tensor->dtype)) {
         step = on ? trii_step_current() : NULL;
