@@ -72,6 +72,6 @@ void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
     snprintf(text, size, "the ranks disagree: rank %d calls %s; rank %d calls %s%s",
              swap ? rank_b : rank_a, first, swap ? rank_a : rank_b, second,
              same && (lists >> a->kind & 1) != 0 && a->root != b->root
-                 ? "; their lists of counts differ, though not in sum"
+                 ? "; their lists of counts differ, though not in sum, or what they gather does"
                  : "");
 }

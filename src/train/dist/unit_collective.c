@@ -240,8 +240,9 @@ tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whol
     if (TRII_UNLIKELY(t->unit->stats.on))
         trii_unit_stats_sent(t->bucket);
     trii_unit_coll_blame(t);
-    return trii_unit_called(
-        t->unit, (tri_all_gather_v)(axis, part, whole, t->bucket->some, wire->dtype, &t->work));
+    return trii_unit_called(t->unit,
+                            trii_all_gather_tagged(axis, part, whole, t->bucket->some, wire->dtype,
+                                                   wire->index + 1, &t->work));
 }
 
 tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns)

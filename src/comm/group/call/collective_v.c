@@ -39,10 +39,10 @@ static tri_status place(const trii_collective *call, const char *what, const siz
     return TRI_OK;
 }
 
-/* All ranks must have the same parts: their hash is compared with the call. */
-static int parts_hash(const size_t *at, int size)
+/* All ranks must have the same parts of the same: their hash is compared with the call. */
+static int parts_hash(const size_t *at, int size, int tag)
 {
-    uint64_t h = 0;
+    uint64_t h = (uint64_t)tag;
 
     for (int r = 1; r <= size; r++) {
         h = (h ^ at[r]) * UINT64_C(0x9e3779b97f4a7c15);
@@ -69,7 +69,7 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
     call->dst_parts = gathers ? at : NULL;
     call->src_parts = gathers ? NULL : at;
     call->count = at[group->size];
-    call->root = parts_hash(at, group->size);
+    call->root = parts_hash(at, group->size, call->root);
     whole = gathers ? call->dst : call->src;
     own = gathers ? call->src : call->dst;
     own_at = at[group->rank] * size;
@@ -89,6 +89,20 @@ tri_status(tri_all_gather_v)(tri_group *group, const void *src, void *dst, const
 {
     trii_collective call = {.kind = TRII_KIND_ALL_GATHER_V,
                             .dtype = dtype,
+                            .src = src,
+                            .dst = dst,
+                            .site = trii_site_take()};
+
+    return one_list(group, &call, counts, work_out);
+}
+
+tri_status trii_all_gather_tagged(tri_group *group, const void *src, void *dst,
+                                  const size_t *counts, tri_dtype dtype, int tag,
+                                  tri_work **work_out)
+{
+    trii_collective call = {.kind = TRII_KIND_ALL_GATHER_V,
+                            .dtype = dtype,
+                            .root = tag,
                             .src = src,
                             .dst = dst,
                             .site = trii_site_take()};

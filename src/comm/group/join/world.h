@@ -29,6 +29,10 @@ tri_status trii_work_poll(tri_work *work) TRI_MUST_CHECK;
 /* As tri_work_wait with the group's deadline, but gives up after so many nanoseconds, with
  * INPROGRESS and no error line; INT64_MAX: never. */
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns) TRI_MUST_CHECK;
+/* As tri_all_gather_v. Ranks whose tags differ do not gather the same: MISMATCH. */
+tri_status trii_all_gather_tagged(tri_group *group, const void *src, void *dst,
+                                  const size_t *counts, tri_dtype dtype, int tag,
+                                  tri_work **work_out) TRI_MUST_CHECK;
 /* Bytes of the calls under the handle: of a buffer of this rank in each. NULL: 0. */
 size_t trii_group_work_bytes(const tri_work *work);
 /* Puts aside the batch that this thread has begun, until it is set again: calls that a library

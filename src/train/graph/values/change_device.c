@@ -5,6 +5,7 @@
 #include "base/err.h"
 #include "train/graph/step/hold.h"
 #include "train/graph/step/recorder.h"
+#include "train/tensor/elsewhere.h"
 #include "train/tensor/device_memory.h"
 
 /* What this step has recorded of the tensor keeps the contents and the device of now. The tensor is
@@ -71,6 +72,8 @@ tri_status trii_tensor_send(tri_tensor *tensor, tri_device device)
     }
     if (tensor->device == device)
         return TRI_OK;
+    if (tensor->elsewhere != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "%s", tensor->elsewhere->why);
     if (tensor->shares)
         return TRII_FAIL(TRI_ERR_STATE,
                          "a tensor that shares its memory with others (%s) stays on %s: move a "

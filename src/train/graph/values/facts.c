@@ -122,7 +122,8 @@ tri_status tri_tensor_status(const tri_tensor *tensor)
     trii_type type;
     tri_status status = facts(tensor, &type);
 
-    if (status == TRI_OK && !trii_is_handle(tensor) && trii_tensor_is_lost(tensor))
+    if (status == TRI_OK && !trii_is_handle(tensor) && trii_tensor_is_lost(tensor) &&
+        tensor->elsewhere == NULL)
         status = TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     return status;
 }

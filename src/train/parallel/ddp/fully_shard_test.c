@@ -3,6 +3,7 @@
  * that tests/strategies and tests/bits do not take. */
 #include "base/err.h"
 #include "testing/ddp_ranks.h"
+#include "train/dist/placement.h"
 #include "train/graph/step/host_op.h"
 
 /* Each parameter in a bucket of its own. */
@@ -470,6 +471,167 @@ static void shared_layers_add_up_in_one_order(void **state)
     check_way(layers_are_shared);
 }
 
+/* --- ranks that run other layers ------------------------------------------ */
+
+static tri_status take_another_branch(rank *r)
+{
+    tri_module *model = four_layers(r, 0);
+    tri_tensor *x = tri_tensor_create((int64_t[]){2, 8}, 2, TRI_DTYPE_F32);
+    tri_status status = tri_module_status(model);
+
+    tri_no_grad_begin();
+    if (status == TRI_OK)
+        status = tri_item_status(
+            tri_mean(tri_forward(tri_module_submodule(model, r->index == 0 ? "1" : "2"), x), NULL,
+                     0, false),
+            &(double){0});
+    (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_no_grad_end();
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    trii_err_set("%s", r->line);
+    return status;
+}
+
+/* Layers of as many elements: whose each rank gathers is in the call. */
+static void ranks_that_gather_other_layers_are_told(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    run_ranks(ranks, 2, take_another_branch, NULL);
+    check_all(ranks, 2, TRI_ERR_MISMATCH, "what they gather does");
+}
+
+/* --- layers --------------------------------------------------------------- */
+
+typedef struct layered {
+    tri_module *(*build)(void);
+    int64_t shape[4];
+    int ndim;
+} layered;
+
+static tri_module *an_lstm(void)
+{
+    return tri_nn_lstm(4, 8, &(tri_nn_lstm_options){.num_layers = 2});
+}
+
+static tri_module *a_cnn(void)
+{
+    return tri_nn_sequential(tri_nn_conv2d(2, 16, 3, NULL), tri_nn_batch_norm2d(16, NULL),
+                             tri_nn_relu(), tri_nn_conv2d(16, 4, 1, NULL), tri_nn_flatten(1));
+}
+
+static tri_module *norms(void)
+{
+    return tri_nn_sequential(
+        tri_nn_linear(4, 32, NULL), tri_nn_layer_norm((int64_t[]){32}, 1, NULL),
+        tri_nn_linear(32, 32, NULL), tri_nn_rms_norm((int64_t[]){32}, 1, NULL));
+}
+
+static const layered kinds[] = {
+    {an_lstm, {3, 2, 4}, 3}, {a_cnn, {2, 2, 6, 6}, 4}, {norms, {3, 4}, 2}};
+
+static tri_status train_layers(rank *r, const layered *kind, tri_module *model)
+{
+    tri_optimizer *opt = tri_adam(model, 0.01, NULL);
+    float data[2 * 2 * 6 * 6];
+    tri_tensor *x = tri_tensor_create(kind->shape, kind->ndim, TRI_DTYPE_F32);
+
+    TRY(tri_optimizer_status(opt));
+    for (int i = 0; i < (int)TRII_COUNT_OF(data); i++)
+        data[i] = (float)((i * 37 + 11 * r->index) % 17) / 8 - 1;
+    TRY(tri_tensor_copy_in(x, data, (size_t)tri_tensor_numel(x) * sizeof(float)));
+    for (int i = 0; i < STEPS; i++) {
+        tri_tensor *out[3] = {NULL};
+
+        tri_forward_n(model, &x, 1, out, kind->build == an_lstm ? 3 : 1);
+        tri_backward(tri_mean(tri_mul(out[0], out[0]), NULL, 0, false));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+        tri_step_end();
+    }
+    TRY(tri_module_hash(model, &r->hash));
+    tri_tensor_unref(x);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static tri_module *build(const layered *kind)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&drawing);
+    tri_manual_seed(3);
+    net = kind->build();
+    trii_mutex_unlock(&drawing);
+    return net;
+}
+
+static tri_status layers_whole(rank *r)
+{
+    const layered *kind = r->arg;
+
+    return train_layers(r, kind, tri_ddp(build(kind), &(tri_ddp_options){.group = r->group}));
+}
+
+static tri_status layers_sharded(rank *r)
+{
+    const layered *kind = r->arg;
+
+    return train_layers(r, kind,
+                        tri_fully_shard(build(kind), &(tri_zero_options){.group = r->group,
+                                                                         .bucket_cap_bytes = 64,
+                                                                         .first_bucket_bytes = 64,
+                                                                         .prefetch = -1}));
+}
+
+static void layers_of_all_kinds_have_the_bits_of_ddp(void **state)
+{
+    static rank whole[2], ranks[2];
+
+    (void)state;
+    for (size_t k = 0; k < TRII_COUNT_OF(kinds); k++) {
+        run_ranks(whole, 2, layers_whole, &kinds[k]);
+        check_ranks(whole, 2);
+        run_ranks(ranks, 2, layers_sharded, &kinds[k]);
+        check_ranks(ranks, 2);
+        assert_int_equal(ranks[0].hash, whole[0].hash);
+        assert_int_equal(ranks[1].hash, whole[1].hash);
+    }
+}
+
+static tri_status freeze_and_move(rank *r)
+{
+    tri_module *model = sharded(r, 0);
+    tri_tensor *weight = tri_module_state(model, 0).tensor;
+
+    TRY(tri_tensor_status(weight));
+    tri_requires_grad(weight, false);
+    tri_backward(loss_of(model, 0, 4));
+    TRY(tri_step_end_status());
+    tri_step_end();
+    if (trii_has_grad(trii_home(weight)))
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a frozen parameter has a gradient");
+    if (tri_module_to(model, TRI_CPU(1)) != TRI_ERR_STATE)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "moved: %s", tri_last_error());
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_parameter_is_frozen_and_stays_where_it_is(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    CHECK_OK(tri_cpu_devices_set(2));
+    run_ranks(ranks, 2, freeze_and_move, NULL);
+    check_ranks(ranks, 2);
+}
+
 /* --- what is refused ------------------------------------------------------ */
 
 static tri_status step_while_whole(rank *r)
@@ -533,6 +695,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_second_update_reads_the_first),
     cmocka_unit_test(a_forward_may_read_what_is_whole),
     cmocka_unit_test(shared_layers_add_up_in_one_order),
+    cmocka_unit_test(ranks_that_gather_other_layers_are_told),
+    cmocka_unit_test(layers_of_all_kinds_have_the_bits_of_ddp),
+    cmocka_unit_test(a_parameter_is_frozen_and_stays_where_it_is),
     cmocka_unit_test(what_cannot_be_is_refused),
 };
 
