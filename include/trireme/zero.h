@@ -116,8 +116,8 @@ TRI_API tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options 
  */
 TRI_API TRI_MUST_CHECK tri_status tri_unshard_begin(tri_module *module);
 /**
- * Ends that, with the same module: what other ranks own is given back. Runs what pends; not
- * collective. Errors: those of the step; STATE (without tri_unshard_begin).
+ * Ends that, with the same module: what other ranks own is given back, also if the step has failed.
+ * Runs what pends; not collective. Errors: those of the step; STATE (without tri_unshard_begin).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_unshard_end(tri_module *module);
 

@@ -2,14 +2,16 @@
  * unshard.c - tri_unshard_begin, tri_unshard_end: which buckets of which units a module has, and
  * that nothing pends while they are opened and closed (train/dist/whole.c).
  */
+#include <stdio.h>
+
 #include <trireme/zero.h>
 
 #include "base/err.h"
 #include "train/nn/module.h"
 #include "train/parallel/ddp/ddp.h"
 
-/* What pends runs; a failure is told to those who wait. */
-static tri_status settle(tri_module *module, trii_step *step)
+/* What pends runs; a failure is told to those who wait, if any do. */
+static tri_status settle(tri_module *module, trii_step *step, bool others_wait)
 {
     trii_unit *last = NULL;
     tri_status status = TRI_OK;
@@ -22,7 +24,7 @@ static tri_status settle(tri_module *module, trii_step *step)
             continue;
         last = unit;
         status = trii_unit_settle(unit, step);
-        if (status != TRI_OK)
+        if (status != TRI_OK && others_wait)
             status = trii_ddp_tell(unit->group, status);
     }
     return status == TRI_OK ? trii_step_run(step) : status;
@@ -66,7 +68,7 @@ static tri_status prepare(tri_module *module, const char *call, trii_step **step
     if (status != TRI_OK)
         return status;
     *step_out = trii_step_current();
-    return *step_out != NULL ? settle(module, *step_out) : TRI_ERR_NO_MEMORY;
+    return *step_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
 tri_status tri_unshard_begin(tri_module *module)
@@ -75,6 +77,8 @@ tri_status tri_unshard_begin(tri_module *module)
     tri_status status = prepare(module, "unshard_begin", &step);
 
     if (status == TRI_OK)
+        status = settle(module, step, true);
+    if (status == TRI_OK)
         status = for_each(module, step, true);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "unshard_begin");
 }
@@ -82,9 +86,18 @@ tri_status tri_unshard_begin(tri_module *module)
 tri_status tri_unshard_end(tri_module *module)
 {
     trii_step *step;
-    tri_status status = prepare(module, "unshard_end", &step);
+    tri_status status = prepare(module, "unshard_end", &step), closed;
+    char line[TRII_ERR_BYTES];
 
-    if (status == TRI_OK)
-        status = for_each(module, step, false);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "unshard_end");
+    /* They are closed all the same, as a program that goes on expects. */
+    status = settle(module, step, false);
+    (void)snprintf(line, sizeof(line), "%s", tri_last_error());
+    closed = for_each(module, step, false);
+    if (status != TRI_OK)
+        trii_err_set("%s", line);
+    else
+        status = closed;
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "unshard_end");
 }
