@@ -1,6 +1,7 @@
 /*
  * reserve.c - see reserve.h: private mappings, whose protection changes.
  */
+/* build: leaf train */
 #include "os/reserve.h"
 
 #include <sys/mman.h>

@@ -2,6 +2,7 @@
  * rpc_accept.c - the other side of a connection (rpc_connect.c): strangers, until their hello has
  * come and is right. All of it runs in the control thread, which never waits for one of them.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"

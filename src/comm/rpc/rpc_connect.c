@@ -14,6 +14,7 @@
  * lost its connection connects again, whether or not the other has noticed: `ended` tells the two
  * cases apart.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/err.h"

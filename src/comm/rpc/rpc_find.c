@@ -2,6 +2,7 @@
  * rpc_find.c - names become references: a worker that is connected, and its object. References that
  * were found by name are found again when their worker has been lost and another call is made.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"

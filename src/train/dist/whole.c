@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "comm/group/join/world.h"
 #include "os/reserve.h"
 #include "train/dist/unit_collective.h"
 #include "train/graph/step/recorder.h"
@@ -37,13 +38,14 @@ static tri_status gather(const trii_unit *unit, const trii_unit_bucket *bucket)
 
     status = trii_reserve_open(bucket->whole->data, bucket->whole->bytes);
     if (status == TRI_OK)
-        status = (tri_all_gather_v)(unit->apart, bucket->values->data, bucket->whole->data,
-                                    bucket->counts, bucket->wire->bucket.dtype, NULL);
+        status = trii_all_gather_tagged(unit->apart, bucket->values->data, bucket->whole->data,
+                                        bucket->counts, bucket->wire->bucket.dtype,
+                                        bucket->wire->bucket.index + 1, NULL);
     return status;
 }
 
 /* What the step has of the parameters lies in their memory from now on, as that of other tensors
- * does: so who writes there, or looks there, means these values. */
+ * does: what writes there, or looks there, means these values. */
 static void open_values(const trii_unit_bucket *bucket, trii_step *step)
 {
     for (trii_vid v = 0; v < step->n_values; v++) {
