@@ -47,7 +47,7 @@ static inline bool trii_in_replica(const trii_step *step)
 {
     return step->recorder->scopes.replica.home != step->recorder->scopes.replica.device;
 }
-/* elsewhere.c. Between the two the operands of an operation are looked up and it is recorded: none
+/* retired.c. Between the two the operands of an operation are looked up and it is recorded: none
  * of them is retired meanwhile. They nest. */
 void trii_retire_due(trii_recorder *r);
 static inline void trii_operands_begin(trii_recorder *r)

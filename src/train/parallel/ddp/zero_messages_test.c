@@ -193,7 +193,7 @@ static void a_trace_names_what_is_sent_and_waited_for(void **state)
         (void)snprintf(event, sizeof(event), "{\"name\":\"%s\",\"cat\":\"communication\"",
                        names[i]);
         if (strstr(text, event) == NULL)
-            fail_msg("there is no %s in %s", event, text);
+            fail_msg("the trace lacks %s: %s", event, text);
     }
     free(text);
     scratch_end(&s);
