@@ -166,7 +166,9 @@ static tri_status explain(const trii_unit *unit, tri_status status, const char *
                      line, unit->call,
                      unit->stage == 0  ? "forward in training mode and each backward"
                      : unit->stage < 3 ? "forward in training mode, each backward and each update"
-                                       : "forward and each backward");
+                                       : "forward, each backward and wherever parameters become "
+                                         "whole (tri_unshard_begin, tri_save, tri_load, "
+                                         "tri_module_hash)");
 }
 
 tri_status trii_unit_called(const trii_unit *unit, tri_status status)

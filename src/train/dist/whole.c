@@ -157,8 +157,7 @@ tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step 
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
         trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
 
-        (void)TRII_FAIL(TRI_ERR_STATE, "%s", trii_unit_elsewhere.why);
-        trii_tensor_lose(param->tensor);
+        trii_tensor_lose(param->tensor, trii_unit_elsewhere.why);
         param->tensor->elsewhere = &trii_unit_elsewhere;
         param->tensor->held = &param->held;
         param->tensor->address_lent = false;
@@ -241,8 +240,7 @@ void trii_unit_leave(trii_unit *unit, trii_unit_bucket *bucket)
 
         if (tensor->elsewhere == NULL)
             continue;
-        (void)TRII_FAIL(TRI_ERR_STATE, "%s", gone.why);
-        trii_tensor_lose(tensor);
+        trii_tensor_lose(tensor, gone.why);
         tensor->held = NULL;
         tensor->elsewhere = status == TRI_OK ? NULL : &gone;
     }

@@ -378,7 +378,7 @@ static void averages_change_places_with_all_parameters_or_none(void **state)
     before = hash_of(&p);
     CHECK_OK(tri_ema_create(p.net, 0.5, &ema)); /* of zeros, so far */
     (void)TRII_FAIL(TRI_ERR_STATE, "it is lost");
-    trii_tensor_lose(last);
+    trii_tensor_lose(last, tri_last_error());
     CHECK_FAILS(tri_ema_swap(ema), TRI_ERR_STATE, "it is lost");
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "it is lost");
     CHECK_OK(tri_tensor_copy_in(last, zeros, sizeof(zeros)));

@@ -17,8 +17,8 @@ tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const cha
         return TRII_FAIL(
             TRI_ERR_STATE,
             "%s was made before %s divided its parameters (%s): make it from the module "
-            "that this returns",
-            owner, trii_unit_of(tensor)->call, name);
+            "that %s returns",
+            owner, trii_unit_of(tensor)->call, name, trii_unit_of(tensor)->call);
     return TRII_FAIL(TRI_ERR_STATE,
                      "the model that divided %s was destroyed after %s was made: make "
                      "a new one from the module that has the parameters now",

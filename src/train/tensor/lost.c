@@ -6,10 +6,10 @@
 #include "base/err.h"
 #include "train/tensor/persistent.h"
 
-void trii_tensor_lose(tri_tensor *tensor)
+void trii_tensor_lose(tri_tensor *tensor, const char *why)
 {
     trii_free(tensor->why);
-    tensor->why = trii_strdup(tri_last_error(), "error line");
+    tensor->why = trii_strdup(why, "error line");
     tensor->status = TRI_ERR_STATE;
 }
 

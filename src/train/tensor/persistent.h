@@ -111,9 +111,9 @@ static inline size_t trii_tensor_bytes(const tri_tensor *tensor)
 /* Contents in place: only where the caller knows that the layout is plain and no work is
  * pending. */
 void *trii_tensor_data(const tri_tensor *tensor);
-/* The contents are lost: a reader gets the current error line, as STATE, until the tensor
- * gets new contents. */
-void trii_tensor_lose(tri_tensor *tensor);
+/* The contents are lost: a reader gets the line `why` (copied), as STATE, until the tensor gets new
+ * contents. */
+void trii_tensor_lose(tri_tensor *tensor, const char *why);
 void trii_tensor_mend(tri_tensor *tensor);
 static inline bool trii_tensor_is_lost(const tri_tensor *tensor)
 {

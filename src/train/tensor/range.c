@@ -34,7 +34,7 @@ tri_status trii_tensor_range(tri_tensor *whole, int64_t first, const int64_t *sh
     tensor->read_only = whole->read_only;
     if (trii_tensor_is_lost(whole)) {
         trii_err_set("%s", trii_tensor_why(whole));
-        trii_tensor_lose(tensor);
+        trii_tensor_lose(tensor, tri_last_error());
     }
     trii_sharing_begin(whole);
     trii_sharing_enter(tensor);

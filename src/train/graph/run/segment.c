@@ -210,7 +210,7 @@ static void values_ready(trii_recorder *r, const trii_segment *segment)
 static void see_lost(void *unused, tri_tensor *other)
 {
     (void)unused;
-    trii_tensor_lose(other);
+    trii_tensor_lose(other, tri_last_error());
 }
 
 /* Tensors that the run had begun to overwrite. Gradients are handled in step/grads.c. */
@@ -230,7 +230,7 @@ static void lose_torn(trii_recorder *r, const trii_segment *segment)
                         "the contents are lost, since a step that was overwriting them failed "
                         "(%s): set them again (tri_tensor_copy_in, or load a checkpoint)",
                         cause);
-        trii_tensor_lose(value->bound);
+        trii_tensor_lose(value->bound, tri_last_error());
         if (value->bound->shares)
             trii_overlaps_visit(value->bound, see_lost, NULL);
     }

@@ -23,7 +23,7 @@ static void spoil(tri_tensor *tensor, const char *cause)
     else
         (void)TRII_FAIL(TRI_ERR_STATE, "no gradient: the step that was to compute it failed (%s)",
                         cause);
-    trii_tensor_lose(tensor->grad);
+    trii_tensor_lose(tensor->grad, tri_last_error());
 }
 
 bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor)

@@ -283,12 +283,17 @@ static void put_tensor(void *arg, const trii_type *type, const void *data)
 /* Of a tensor that is divided over ranks each prints what it has. */
 static void put_whole(sink *s, const tri_tensor *x)
 {
+    int64_t first = x->held->piece.offset[0], count = trii_piece_count(&x->held->piece);
     char text[TRII_TYPE_TEXT];
     trii_type type;
 
     trii_type_of_tensor(x, &type);
-    put(s, "%s, of which this rank has the elements from %" PRId64 " on: ",
-        trii_type_text(&type, text), x->held->piece.offset[0]);
+    put(s, "%s, of which this rank has ", trii_type_text(&type, text));
+    if (count > 0)
+        put(s, "elements %" PRId64 " to %" PRId64, first, first + count - 1);
+    else
+        put(s, "none");
+    put(s, " (tri_unshard_begin makes it whole): ");
 }
 
 static void put_any(sink *s, tri_tensor *x, const char *call)

@@ -147,9 +147,12 @@ static tri_status check_inside(const trii_ddp *ddp)
     if (inside != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "the network has a model of %s inside (%s), whose gradients are "
-                         "averaged already: wrap all of it, or parts that have nothing in common",
+                         "averaged already: wrap all of it, or parts that have nothing in common%s",
                          ((const trii_ddp *)inside->data)->unit.call,
-                         inside->name[0] != '\0' ? inside->name : "itself");
+                         inside->name[0] != '\0' ? inside->name : "itself",
+                         ddp->unit.stage == 3 ? " (tri_zero_options.units says which modules are "
+                                                "gathered one by one)"
+                                              : "");
     return TRI_OK;
 }
 

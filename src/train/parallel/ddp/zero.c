@@ -24,7 +24,10 @@ static tri_status check_options(const tri_zero_options *opt)
                          "divides (tri_mesh_submesh picks them)",
                          tri_mesh_axis_count(opt->mesh));
     if (opt->stage < 0 || opt->stage > 3)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "stage %d: 1, 2 or 3 (0 = 1)", opt->stage);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "there is no stage %d: 1 divides the optimizer's state, 2 gradients, too, "
+                         "3 parameters, too",
+                         opt->stage);
     if (opt->prefetch < -1 || opt->prefetch >= TRII_UNIT_LIVE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "prefetch %d: -1 (none) to %d buckets (0 = 1)",
                          opt->prefetch, TRII_UNIT_LIVE - 1);
@@ -89,6 +92,8 @@ static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const 
     mesh_groups own = {0};
     trii_ddp_recipe recipe = {.call = call, .stage = 1, .prefetch = 1, .known = known};
 
+    if (known != TRI_OK)
+        trii_err_prepend("%s", call);
     if (known == TRI_OK && opt != NULL)
         recipe.options = (tri_ddp_options){.group = opt->group,
                                            .bucket_cap_bytes = opt->bucket_cap_bytes,

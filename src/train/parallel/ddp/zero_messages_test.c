@@ -108,6 +108,32 @@ static tri_status wrap_twice(rank *r)
     return status;
 }
 
+/* As in torch's tutorial, where fully_shard goes around each block, and then around all. */
+static tri_status shard_each_block(rank *r)
+{
+    const tri_zero_options options = {.group = r->group};
+    tri_module *model =
+        tri_fully_shard(tri_nn_sequential(tri_fully_shard(mlp(1), &options), mlp(2)), &options);
+    tri_status status = say(r, tri_module_status(model));
+
+    tri_module_destroy(model);
+    return status;
+}
+
+/* Rank 1 makes other parameters whole. */
+static tri_status open_another_layer(rank *r)
+{
+    const char *units[] = {"*"};
+    tri_module *model = tri_fully_shard(
+        mlp(1), &(tri_zero_options){.group = r->group, .units = units, .n_units = 1});
+    tri_status status = tri_module_status(model);
+
+    if (status == TRI_OK)
+        status = say(r, tri_unshard_begin(tri_module_submodule(model, r->index == 0 ? "0" : "2")));
+    tri_module_destroy(model);
+    return status;
+}
+
 static tri_status verify_a_layer(rank *r)
 {
     tri_module *layer = tri_nn_linear(2, 2, NULL);
@@ -136,6 +162,12 @@ static void what_goes_wrong_is_told_in_its_name(void **state)
         {destroy_while_pending, "", 0, TRI_ERR_STATE, "the model of tri_zero was destroyed"},
         {update_alone, "", 1, TRI_ERR_MISMATCH, "tri_zero (parameters)"},
         {wrap_twice, "", 0, TRI_ERR_INVALID_ARG, "has a model of tri_zero inside"},
+        {shard_each_block, "", 0, TRI_ERR_INVALID_ARG,
+         "has a model of tri_fully_shard inside (0), whose gradients are averaged already: wrap "
+         "all of it, or parts that have nothing in common (tri_zero_options.units says which"},
+        {open_another_layer, "", 1, TRI_ERR_MISMATCH,
+         "(a model of tri_fully_shard communicates when it is made or verified, in each forward, "
+         "each backward and wherever parameters become whole (tri_unshard_begin, tri_save,"},
         {verify_a_layer, "", 0, TRI_ERR_INVALID_ARG,
          "was not made by tri_ddp, tri_zero or tri_fully_shard"},
     };

@@ -240,7 +240,7 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
         tri_status status;
         const char *line;
     } cases[] = {
-        {make_the_optimizer_first, TRI_ERR_STATE, "was made before tri_zero divided"},
+        {make_the_optimizer_first, TRI_ERR_STATE, "make it from the module that tri_zero returns"},
         {read_a_gradient, TRI_ERR_UNSUPPORTED, "are averaged in pieces, one on each rank"},
         {unfreeze_later, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
         {unfreeze_to_evaluate, TRI_ERR_STATE, "0.weight requires a gradient only since"},
@@ -248,7 +248,7 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
         {lend_an_address, TRI_ERR_STATE, "wrap the network before its memory is looked at"},
         {three_axes, TRI_ERR_INVALID_ARG, "a mesh of 3 axes"},
         {a_mesh_and_a_group, TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them"},
-        {another_stage, TRI_ERR_INVALID_ARG, "stage 7"},
+        {another_stage, TRI_ERR_INVALID_ARG, "tri_zero: there is no stage 7: 1 divides"},
         {some_use_ddp, TRI_ERR_MISMATCH, "divided by tri_zero"},
     };
     static rank ranks[2];
