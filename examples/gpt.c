@@ -6,6 +6,8 @@
  *
  * Tokens are the distinct characters of the text. Every worker draws the same windows of it for
  * each batch and takes its share, so that the loss does not depend on how many workers there are.
+ * With --zero N workers divide the optimizer's state (1), gradients, too (2), and parameters, too
+ * (3), instead of each keeping all of them.
  */
 #include <errno.h>
 #include <math.h>
@@ -19,7 +21,7 @@
 #include "command_line.h"
 
 static struct settings {
-    int64_t steps, batch, layers, width, heads, context, warmup, letters, seed;
+    int64_t steps, batch, layers, width, heads, context, warmup, letters, seed, zero;
     double lr, clip, dropout, temperature;
     const char *text;
 } settings = {.steps = 300,
@@ -212,6 +214,17 @@ static void write_text(run *r)
 
 /* --- beginning and end ---------------------------------------------------- */
 
+/* Each block is gathered by itself in stage 3. */
+static tri_module *wrap(tri_module *own_net)
+{
+    const char *blocks[] = {"h.*"};
+
+    if (settings.zero == 0)
+        return tri_ddp(own_net, NULL);
+    return tri_zero(
+        own_net, &(tri_zero_options){.stage = (int)settings.zero, .units = blocks, .n_units = 1});
+}
+
 static void parse_options(int argc, char **argv)
 {
     static const char usage[] =
@@ -239,6 +252,9 @@ static void parse_options(int argc, char **argv)
          .number = &settings.temperature,
          .help = "0: always the likeliest letter (0.8)"},
         {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
+        {.name = "--zero",
+         .integer = &settings.zero,
+         .help = "1 to 3: workers divide what each has otherwise (0)"},
     };
 
     options_parse(argc, argv, usage, options);
@@ -271,7 +287,7 @@ int main(int argc, char **argv)
                                                      .context = settings.context,
                                                      .vocabulary = r.text.vocabulary,
                                                      .dropout = settings.dropout});
-    r.model = tri_ddp(r.net, NULL);
+    r.model = wrap(r.net);
     r.optimizer =
         tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
     r.x = tri_tensor_create(TRI_SHAPE(r.part, settings.context), TRI_DTYPE_I64);
@@ -282,7 +298,11 @@ int main(int argc, char **argv)
 
     train(&r);
     if (tri_rank() == 0)
+        tri_memory_print(r.model, r.optimizer, NULL, stdout);
+    TRI_TRY(tri_unshard_begin(r.model)); /* on all ranks, for one that reads all parameters */
+    if (tri_rank() == 0)
         write_text(&r);
+    TRI_TRY(tri_unshard_end(r.model));
 
     free(r.x_rows);
     free(r.text.tokens);

@@ -254,7 +254,8 @@ TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
  * Entries are called "PARAMETER.STATE" with torch's names (momentum_buffer; exp_avg, exp_avg_sq,
  * max_exp_avg_sq; square_avg, grad_avg; sum), and "step" (i64, one per parameter: how often it was
  * updated). To restore, tri_tensor_copy_in the saved contents of every entry. Settings are not
- * state. */
+ * state. Of a parameter that tri_zero divides an entry has this rank's elements alone, in one
+ * dimension: tri_checkpoint_save saves all of them. */
 TRI_API int64_t tri_optimizer_state_count(tri_optimizer *optimizer);
 TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t index);
 
@@ -263,7 +264,8 @@ TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t in
 /* Moving averages of a model's parameters, which often generalise better than the parameters:
  *     average = decay * average + (1 - decay) * parameter
  * as AveragedModel with get_ema_multi_avg_fn in torch.optim.swa_utils: the first update copies, and
- * buffers (running statistics) stay the model's. The averages have the same bits on every rank. */
+ * buffers (running statistics) stay the model's. The averages have the same bits on every rank;
+ * under tri_zero each has those of its part, and all ranks make the calls below. */
 typedef struct tri_ema tri_ema;
 /* decay: 0 to 1, usually 0.999. The model is borrowed. Errors: INVALID_ARG, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_ema_create(tri_module *model, double decay,

@@ -214,7 +214,8 @@ typedef struct tri_ddp_volume_stats {
     /* Gradients: sums that all ranks get, and those of which each rank gets its part (tri_zero, and
      * over a mesh of two axes that part enters an all_reduce along the first). */
     int64_t all_reduce, reduce_scatter;
-    /* tri_zero: parameters after an update, and averages to which a further backward adds. */
+    /* tri_zero: parameters after an update (in stage 3: for forward, and again for backward), and
+     * averages to which a further backward adds. */
     int64_t all_gather;
     /* tri_zero: clipping by the norm, and gradient scalers: sums of squares (f64), one for each
      * 4,096 elements of a tensor, in an all_reduce. Of several models on one group under one

@@ -121,7 +121,8 @@ TRI_API double tri_item(tri_tensor *tensor);
  * *value_out is NaN. */
 TRI_API TRI_MUST_CHECK tri_status tri_item_status(tri_tensor *tensor, double *value_out);
 /* Writes the value and a newline as torch.Tensor prints (four digits; of more than 1,000 elements
- * the corners); runs what was recorded. NULL: stderr. A failure is printed in the value's place. */
+ * the corners); runs what was recorded. NULL: stderr. A failure is printed in the value's place,
+ * and of a sharded parameter (stage 3 of tri_zero) the elements that this rank has. */
 TRI_API void tri_tensor_print(tri_tensor *tensor, FILE *file);
 /* The same text without the newline into text[bytes], cut off where it does not fit but always
  * terminated. Returns the length of the whole, as snprintf. */

@@ -3,7 +3,7 @@
  * tri_ddp (ZeRO: torch's ZeroRedundancyOptimizer is stage 1, its fully_shard is stage 3):
  *
  *     tri_module *model = tri_zero(net, NULL);
- *     tri_optimizer *opt = tri_adam(model, NULL);
+ *     tri_optimizer *opt = tri_adam(model, 1e-3, NULL);
  *
  * The rest of the program stays as it is, and so do the numbers: weights after each step have the
  * bits that they have under tri_ddp. What parallel.h says of tri_ddp (samples, weights, buffers,
@@ -73,19 +73,20 @@ typedef struct tri_zero_options {
  *   own_net  owned from now on, also on failure
  *
  * In stage 3 all ranks run the same modules in the same order, in evaluation, too, since each
- * forward gathers (a rank that does not fails its peers with MISMATCH or GROUP_TIMEOUT); under
- * tri_ddp_join `loss` runs forward as often as a step of the others does. A parameter has its name,
- * shape and dtype, but its contents are read and written between tri_unshard_begin and
- * tri_unshard_end alone, and elsewhere it fails (STATE). A loss whose parameters were updated since
+ * forward gathers (a rank that does not fails its peers with MISMATCH or GROUP_TIMEOUT); one rank
+ * can evaluate alone while the parameters are whole on all (tri_unshard_begin). Under tri_ddp_join
+ * `loss` runs forward as often as a step of the others does. A parameter has its name, shape and
+ * dtype, but its contents are read and written between tri_unshard_begin and tri_unshard_end alone,
+ * and elsewhere it fails (STATE). A loss whose parameters were updated since
  * its forward has no gradient any more (STATE). tri_data_parallel inside is refused (UNSUPPORTED).
  *
  * What differs from tri_ddp: tri_grad of a parameter shows only what adds up between
  * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, since averages are in pieces; where such gradients
  * are added to averages of an earlier backward before the update, sums are rounded in another
- * order; no parameter may be unfrozen later (UNSUPPORTED); a rank that leaves between a backward
- * and its update takes its range along, and the others' parameters are lost (STATE), which under
- * tri_ddp have all they need. A child of fork() may share memory of parameters with its parent: it
- * neither writes them nor reads what is still trained.
+ * order; a parameter that is frozen in this call stays so (else UNSUPPORTED); a rank that leaves
+ * between a backward and its update takes its range along, and the others' parameters are lost
+ * (STATE), which under tri_ddp have all they need. A child of fork() may share memory of parameters
+ * with its parent: it neither writes them nor reads what is still trained.
  *
  * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
  * optimizer.
@@ -97,7 +98,8 @@ typedef struct tri_zero_options {
 TRI_API tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
 
 /**
- * As tri_zero with stage 3 (torch's fully_shard).
+ * As tri_zero, with stage 3 unless the options say another one (torch's fully_shard, but called
+ * once for all of the network: modules that torch wraps one by one are `units`).
  */
 TRI_API tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options *opt);
 
@@ -110,7 +112,8 @@ TRI_API tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options 
  *
  * Until as many tri_unshard_end they stay whole, and no optimizer updates them (STATE). Of what is
  * written meanwhile each rank keeps its own range, so all ranks write the same. Runs what pends.
- * Under other stages, and where nothing is sharded, only that.
+ * Under other stages, and where nothing is sharded, only that. tri_save, tri_load and
+ * tri_module_hash need no such call: they make one bucket whole at a time, and all ranks call them.
  * Errors: those of the module and of the step; INVALID_ARG (NULL), NO_MEMORY, those of
  *   tri_all_gather_v. Blocks until all ranks have called it.
  */
