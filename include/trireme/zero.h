@@ -38,10 +38,10 @@ typedef struct tri_zero_options {
      * first. The bits are those of tri_ddp where the second axis has a power of two of ranks, and
      * with hooks, whose sums go over all ranks at once. Only used in this call. */
     const tri_mesh *mesh;
-    /* What is divided: 1 = the optimizer's state and updates; 2 = gradients, too (but for those
-     * that add up between tri_ddp_no_sync_begin and tri_ddp_no_sync_end), unless two buckets and
-     * the rank's part are no less than the gradients; 3 = parameters, too;
-     * 0 = 1 (3 for tri_fully_shard) */
+    /* What is divided: 1 = the optimizer's state and updates; 2 = gradients, too; 3 = parameters,
+     * too; 0 = 1 (3 for tri_fully_shard). Gradients that add up between tri_ddp_no_sync_begin and
+     * tri_ddp_no_sync_end are whole in any stage, and in stage 2 so are all of a network that is
+     * so small that the rank's part and two buckets would take no less memory. */
     int stage;
     size_t bucket_cap_bytes, first_bucket_bytes;
     bool no_buffer_sync;
@@ -77,16 +77,18 @@ typedef struct tri_zero_options {
  * can evaluate alone while the parameters are whole on all (tri_unshard_begin). Under tri_ddp_join
  * `loss` runs forward as often as a step of the others does. A parameter has its name, shape and
  * dtype, but its contents are read and written between tri_unshard_begin and tri_unshard_end alone,
- * and elsewhere it fails (STATE). A loss whose parameters were updated since
- * its forward has no gradient any more (STATE). tri_data_parallel inside is refused (UNSUPPORTED).
+ * and elsewhere it fails (STATE). A loss whose parameters were updated since its forward has no
+ * gradient any more (STATE). tri_data_parallel inside is refused (UNSUPPORTED).
  *
- * What differs from tri_ddp: tri_grad of a parameter shows only what adds up between
- * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, since averages are in pieces; where such gradients
- * are added to averages of an earlier backward before the update, sums are rounded in another
- * order; a parameter that is frozen in this call stays so (else UNSUPPORTED); a rank that leaves
- * between a backward and its update takes its range along, and the others' parameters are lost
- * (STATE), which under tri_ddp have all they need. A child of fork() may share memory of parameters
- * with its parent: it neither writes them nor reads what is still trained.
+ * What differs from tri_ddp:
+ *   - tri_grad of a parameter shows only what adds up between tri_ddp_no_sync_begin and
+ *     tri_ddp_no_sync_end, since averages are in pieces. Where such gradients are added to averages
+ *     of an earlier backward before the update, sums are rounded in another order.
+ *   - A parameter that is frozen in this call stays so (else UNSUPPORTED).
+ *   - A rank that leaves between a backward and its update takes its range along: the others, which
+ *     under tri_ddp have all they need, lose the parameters (STATE).
+ *   - A child of fork() may share memory of parameters with its parent: it neither writes them nor
+ *     reads what is still trained.
  *
  * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
  * optimizer.

@@ -225,8 +225,8 @@ tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old, 
 
     if (old != TRII_NO_VALUE && step->values[old].version != param->bucket->epoch)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "%s was updated after what this reads it for: its ranks have the new "
-                         "contents alone (call tri_backward before the update)",
+                         "%s was updated after the forward that this is the gradient of, and what "
+                         "it was then is gone: call tri_backward before the update",
                          param->name);
     if (TRII_UNLIKELY(r->scopes.replica.home != r->scopes.replica.device))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,

@@ -77,11 +77,12 @@ typedef struct trii_unit_param {
     size_t home_offset;   /* there, of what home's gradient is */
     bool used_here;       /* by the last synchronised backward */
     bool is_behind;       /* an update of its piece was recorded, and no gather after it */
-    trii_vid view,
-        view_of;      /* stage 3: its contents in a step, and the gather whose result they are */
-    uint64_t view_in; /* the step's generation */
-    trii_held held;   /* what of it this rank has while it is closed */
-    int32_t version;  /* when it was opened */
+    /* Stage 3: its contents in the step of generation view_in, and the gather whose result they are
+     * a part of. */
+    trii_vid view, view_of;
+    uint64_t view_in;
+    trii_held held;  /* what of it this rank has while it is closed */
+    int32_t version; /* when it was opened */
 } trii_unit_param;
 
 /* What the ranks tell each other of a backward pass. */
@@ -219,8 +220,9 @@ struct trii_unit {
      * gradients have no other place: buckets pass through the memory of `staging`; 3, so do
      * parameters, which a step gathers while it uses them. 0: all have all. */
     int stage;
-    /* Stage 3. The ranks of trii_unit_parts, once more: what is gathered must not wait for what is
-     * summed, which is recorded after all of a backward pass. A reference. */
+    /* Stage 3: a second group of trii_unit_parts's ranks, for gathers alone. Sums are recorded
+     * after the whole walk of a backward pass, and in one group none would start before its last
+     * gather. A reference. */
     tri_group *apart;
     /* So many buckets are gathered before the one that is used is done with. */
     int prefetch;
@@ -239,7 +241,7 @@ struct trii_unit {
         trii_vid value;
         uint64_t generation;
     } staged[2];
-    bool is_behind; /* then: some parameter is */
+    bool is_behind; /* where a rank has a part: some parameter is */
     bool rebuilt;   /* buckets have their final order */
     int *observed;  /* [n_params]: order in which the first backward completed gradients */
     bool has_observed;

@@ -5,6 +5,8 @@
  *
  *   header_op.c   numbers of samples
  *   bucket_op.c   gradients
+ *   gather_op.c   parameters after an update, and averages to which a backward adds (ZeRO)
+ *   gathered.c    parameters that a step uses (ZeRO 3)
  *   buffers.c     of parallel/ddp: buffers
  */
 #ifndef TRII_UNIT_COLLECTIVE_H

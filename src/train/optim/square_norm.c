@@ -65,8 +65,8 @@ tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n, 
 
 /* --- of pieces ------------------------------------------------------------ */
 
-/* The groups over whose ranks the gradients are divided, in the order in which these are asked:
- * that of their oldest unit, on all ranks. */
+/* The groups over whose ranks the gradients are divided, in the order in which they exchange sums:
+ * that of each group's oldest unit, which is the same on all ranks. */
 typedef struct sharing {
     tri_group *group;
     trii_unit *unit;

@@ -310,7 +310,8 @@ static const char *reductions_rank(rank_env *env)
             RANK_TRY(env, tri_item_status(y, &got));
             tri_backward(y);
             RANK_FAILS(env, tri_run(), TRI_ERR_UNSUPPORTED,
-                       "only sums and averages over ranks have gradients");
+                       "only sums and averages over ranks have gradients: record what needs none "
+                       "under TRI_NO_GRAD");
             RANK_TRY(env, ranks_meet(env, tri_redop_name(op), -1));
         }
         if (got != want[op])

@@ -233,7 +233,9 @@ static tri_status has_gradient(const traffic *t)
 {
     if (t->redop == TRI_REDOP_SUM || t->redop == TRI_REDOP_AVG)
         return TRI_OK;
-    return TRII_FAIL(TRI_ERR_UNSUPPORTED, "only sums and averages over ranks have gradients");
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "only sums and averages over ranks have gradients: record what needs none "
+                     "under TRI_NO_GRAD");
 }
 
 static tri_status all_reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,

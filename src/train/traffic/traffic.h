@@ -63,9 +63,9 @@ void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what);
 tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
                             trii_vid *token_out) TRI_MUST_CHECK;
 /* What the peer has sent, of this type: a message of another length or dtype fails the step.
- * requires_grad: its gradient goes back to the peer, which
- * then waits for it. after: NO_VALUE, or it may not come before that is complete: receives are else
- * posted when the step begins to run, and have their memory from then on. */
+ * requires_grad: its gradient goes back to the peer, which then waits for it. after: the receive is
+ * posted once this value is complete; NO_VALUE: when the step begins to run. It has its memory from
+ * then on. */
 tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
                             bool requires_grad, int peer, int tag, trii_vid after,
                             trii_vid *out) TRI_MUST_CHECK;

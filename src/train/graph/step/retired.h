@@ -12,8 +12,8 @@
 #include "train/graph/step/step.h"
 #include "train/tensor/elsewhere.h"
 
-/* The first of the values that had these contents, which have been made again since: gradients of
- * all of them add up in the order of their readers, as if they had been one value. */
+/* Where contents were made again, the first value that had them: gradients of all of these values
+ * add up in the order of their readers, as if they were one. */
 static inline trii_vid trii_value_first(const trii_step *step, trii_vid value)
 {
     const trii_value *v = &step->values[value];

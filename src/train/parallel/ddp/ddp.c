@@ -127,8 +127,10 @@ static tri_status relist(trii_ddp *ddp)
     if (status == TRI_OK)
         status = trii_ddp_compare(ddp, false, true);
     if (status == TRI_OK && ddp->unit.stage > 0)
-        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "the ranks' parts do not move: unfreeze first, "
-                                                "and divide the network then");
+        status =
+            TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                      "the ranks' parts do not move: unfreeze them before %s divides the network",
+                      ddp->unit.call);
     if (status == TRI_OK)
         status = trii_unit_list(&ddp->unit);
     if (status != TRI_OK)

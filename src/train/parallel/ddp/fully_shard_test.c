@@ -585,7 +585,8 @@ static void what_cannot_be_is_refused(void **state)
     run_ranks(ranks, 2, step_while_whole, NULL);
     check_all(ranks, 2, TRI_ERR_STATE, "call tri_unshard_end first");
     run_ranks(ranks, 2, backward_after_the_update, NULL);
-    check_all(ranks, 2, TRI_ERR_STATE, "call tri_backward before the update");
+    check_all(ranks, 2, TRI_ERR_STATE,
+              "what it was then is gone: call tri_backward before the update");
 }
 
 static const struct CMUnitTest tests[] = {

@@ -242,7 +242,9 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
     } cases[] = {
         {make_the_optimizer_first, TRI_ERR_STATE, "make it from the module that tri_zero returns"},
         {read_a_gradient, TRI_ERR_UNSUPPORTED, "are averaged in pieces, one on each rank"},
-        {unfreeze_later, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
+        {unfreeze_later, TRI_ERR_UNSUPPORTED,
+         "whose parameters were unfrozen: the ranks' parts do not move: unfreeze them before "
+         "tri_zero divides the network"},
         {unfreeze_to_evaluate, TRI_ERR_STATE, "0.weight requires a gradient only since"},
         {unfreeze_without_sync, TRI_ERR_UNSUPPORTED, "whose parameters were unfrozen"},
         {lend_an_address, TRI_ERR_STATE, "wrap the network before its memory is looked at"},
