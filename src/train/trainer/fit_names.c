@@ -57,6 +57,7 @@ static const known_name strategies[] = {
 static const struct {
     const char *name, *why;
 } refused_strategies[] = {
+    {"hsdp", "the trainer divides over all ranks: use \"zero3\""},
     {"hybrid_shard", "the trainer divides over all ranks: use \"zero3\""},
     {"_hybrid_shard_zero2", "the trainer divides over all ranks: use \"zero2\""},
     {"deepspeed_stage_3_offload_nvme",

@@ -61,6 +61,7 @@ MISTAKE(unknown, opt->strategy = "horovod_on_mars")
 MISTAKE(zero_slip, opt->strategy = "zero_2")
 MISTAKE(stage_slip, opt->strategy = "deepspeed_stage2")
 MISTAKE(hybrid, opt->strategy = "HYBRID_SHARD")
+MISTAKE(hsdp, opt->strategy = "hsdp")
 MISTAKE(to_disk, opt->strategy = "deepspeed_stage_3_offload_nvme")
 MISTAKE(zero_under_ddp, (opt->strategy = "ddp", opt->zero = &stage_2))
 MISTAKE(ddp_under_zero, (opt->strategy = "SHARD_GRAD_OP", opt->ddp = &no_ddp))
@@ -128,6 +129,7 @@ static const mistake mistakes[] = {
      "\"zero2\", \"zero3\", \"data_parallel\""},
     {zero_slip, TRI_ERR_INVALID_ARG, "strategy \"zero_2\": did you mean \"zero2\"?"},
     {stage_slip, TRI_ERR_INVALID_ARG, "did you mean \"deepspeed_stage_2\"?"},
+    {hsdp, TRI_ERR_UNSUPPORTED, "strategy \"hsdp\": the trainer divides over all ranks"},
     {hybrid, TRI_ERR_UNSUPPORTED, "strategy \"HYBRID_SHARD\": the trainer divides over all"},
     {to_disk, TRI_ERR_UNSUPPORTED, "nothing is moved to disks: use \"zero3\""},
     {zero_under_ddp, TRI_ERR_INVALID_ARG, "options of tri_zero (zero) with strategy \"ddp\": use"},
