@@ -53,9 +53,8 @@ typedef struct tri_memory_stats {
 TRI_API TRI_MUST_CHECK tri_status tri_memory(tri_module *model, const tri_optimizer *optimizer,
                                              const tri_ema *ema, tri_memory_stats *stats_out);
 
-/* Writes these figures in two lines, in MiB. file NULL: stderr. A failure is printed in their
- * place.
- */
+/* Writes these figures in two lines, in MiB, or KiB of a small network. file NULL: stderr. A
+ * failure is printed in their place. */
 TRI_API void tri_memory_print(tri_module *model, const tri_optimizer *optimizer, const tri_ema *ema,
                               FILE *file);
 

@@ -156,26 +156,27 @@ tri_status tri_memory(tri_module *model, const tri_optimizer *optimizer, const t
     return TRI_OK;
 }
 
-static double mib(size_t bytes)
-{
-    return (double)bytes / (1 << 20);
-}
-
 void tri_memory_print(tri_module *model, const tri_optimizer *optimizer, const tri_ema *ema,
                       FILE *file)
 {
     FILE *to = file != NULL ? file : stderr;
     tri_memory_stats s;
+    double unit;
+    bool small;
 
     if (tri_memory(model, optimizer, ema, &s) != TRI_OK) {
         fprintf(to, "%s\n", tri_last_error());
         return;
     }
+    small = s.with_ddp < 4 << 20; /* of which tenths of MiB would say little */
+    unit = small ? 1 << 10 : 1 << 20;
     fprintf(to,
-            "MiB here: parameters %.1f of %.1f, gradients %.1f, states %.1f, averages %.1f, "
+            "%s here: parameters %.1f of %.1f, gradients %.1f, states %.1f, averages %.1f, "
             "buffers %.1f, messages %.1f\n",
-            mib(s.parameters), mib(s.whole_parameters), mib(s.gradients), mib(s.states),
-            mib(s.averages), mib(s.buffers), mib(s.messages));
+            small ? "KiB" : "MiB", (double)s.parameters / unit, (double)s.whole_parameters / unit,
+            (double)s.gradients / unit, (double)s.states / unit, (double)s.averages / unit,
+            (double)s.buffers / unit, (double)s.messages / unit);
     fprintf(to, "in all %.1f (under tri_ddp %.1f), and %.1f for the values of steps\n",
-            mib(s.total - s.values), mib(s.with_ddp), mib(s.values));
+            (double)(s.total - s.values) / unit, (double)s.with_ddp / unit,
+            (double)s.values / unit);
 }

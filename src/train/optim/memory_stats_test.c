@@ -191,6 +191,18 @@ static void expect_print(tri_module *model, const tri_optimizer *opt, const tri_
     free(text);
 }
 
+static void a_small_network_is_printed_in_kib(void **state)
+{
+    tri_module *net = network();
+
+    (void)state;
+    expect_print(net, NULL, NULL,
+                 "KiB here: parameters 21.7 of 21.7, gradients 21.7, states 0.0, averages 0.0, "
+                 "buffers 0.0, messages 0.0\n"
+                 "in all 43.4 (under tri_ddp 43.4), and 0.0 for the values of steps\n");
+    tri_module_destroy(net);
+}
+
 static void the_print_has_every_figure(void **state)
 {
     tri_module *net =
@@ -217,6 +229,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shared_tensors_count_once),
     cmocka_unit_test(gradients_that_add_up_locally_are_whole),
     cmocka_unit_test(what_has_no_figures_is_refused),
+    cmocka_unit_test(a_small_network_is_printed_in_kib),
     cmocka_unit_test(the_print_has_every_figure),
 };
 
