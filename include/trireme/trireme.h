@@ -9,6 +9,7 @@
 #include <trireme/context.h>
 #include <trireme/data.h>
 #include <trireme/data_parallel.h>
+#include <trireme/deepspeed.h>
 #include <trireme/device.h>
 #include <trireme/dist.h>
 #include <trireme/image.h>

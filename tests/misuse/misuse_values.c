@@ -127,6 +127,8 @@ static void *good_list(const misuse_pick *p, int i)
 
 static bool is_struct(const char *type)
 {
+    if (is(type, "tri_deepspeed_args *"))
+        return false; /* an output */
     return strstr(type, "options") != NULL || strstr(type, "_args") != NULL ||
            misuse_good_struct(type) != NULL;
 }
@@ -180,6 +182,7 @@ static void *good_pointer(const misuse_pick *p, int i)
 
         if (first[1] == '\0' && !is(type, "tri_batch *") && !is(type, "tri_sample *") &&
             !is(type, "tri_image *") && !is(type, "tri_rpc_message *") &&
+            !is(type, "tri_deepspeed_args *") &&
             strstr(type, "_stats *") == NULL) /* else an output */
             return misuse_good_object(p, i);
     }

@@ -8,8 +8,9 @@
 #include "testing/trirun_job.h"
 
 static const char *const examples[] = {
-    "toy_ddp", "plain_mlp", "plain_ddp", "custom_function", "data_parallel", "model_parallel",
-    "fashion", "gpt",       "parity",    "imagenet",        "classy_train",  "local_sgd"};
+    "toy_ddp",        "plain_mlp", "plain_ddp", "custom_function", "data_parallel",
+    "model_parallel", "fashion",   "gpt",       "parity",          "imagenet",
+    "classy_train",   "local_sgd", "deepspeed"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
 static void run(spawn *s, const char *program, const char *option, int status)
