@@ -173,7 +173,7 @@ static tri_status narrow(tri_bucket *bucket, int stage, tri_dtype wire_type, tri
         return status;
     b = bucket->owner;
     env = trii_float_env_enter();
-    /* Of a hook that calls this one nobody knows what it does with the averages. */
+    /* A hook of the program may call this one, and needs all averages. */
     if (b != NULL && b->counts != NULL && b->averager->each_ends)
         status = run_part_stage(b, stage, wire_type, work_out);
     else

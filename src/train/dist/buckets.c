@@ -116,7 +116,8 @@ static bool is_small(const trii_unit *unit, const trii_unit_param *param)
     return tri_tensor_numel(param->tensor) < unit->keep_below;
 }
 
-/* What is divided, or stays whole, or is gathered together, shares no bucket with what is not. */
+/* Parameters of different numbers share no bucket: those that are divided, those that stay whole,
+ * and those of each module that is gathered as one, have buckets of their own. */
 static int place_of(const trii_unit *unit, const trii_unit_param *param)
 {
     if (unit->stage == 0)
@@ -154,8 +155,8 @@ static tri_status assign(trii_unit *unit, const int *order, const trii_layout *c
     return status;
 }
 
-/* Stage 2: buckets take turns in memory for two. Where that and a rank's part are no less than all
- * buckets, as of a small network, it is stage 1. */
+/* Stage 2: buckets take turns in memory for two. If that and a rank's part are no less than all
+ * buckets, as with a small network, the unit becomes one of stage 1. */
 static tri_status make_staging(trii_unit *unit)
 {
     size_t bytes = 0, all = 0, parts = (size_t)tri_group_size(trii_unit_parts(unit));

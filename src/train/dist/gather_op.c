@@ -135,8 +135,8 @@ static tri_status record(trii_unit *unit, trii_step *step, trii_unit_coll *t, co
 
 /* --- parameters ----------------------------------------------------------- */
 
-/* The first and the last part of the bucket that is behind, which no part is from now on; false:
- * none was. */
+/* The first and the last part of the bucket that is behind; from now on none is. False: none was.
+ */
 static bool take_behind(const trii_unit *unit, const tri_bucket *wire, int *first_out,
                         int *last_out)
 {

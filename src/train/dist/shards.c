@@ -171,7 +171,7 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
     return make_piece_grad(unit, param, placed->piece);
 }
 
-/* Small parameters share buckets with their like alone (buckets.c). */
+/* Small parameters share buckets with small ones alone (buckets.c). */
 static bool stays_whole(const trii_unit *unit, const trii_unit_bucket *bucket)
 {
     return tri_tensor_numel(unit->params[bucket->wire->parts[0].index].tensor) < unit->keep_below;

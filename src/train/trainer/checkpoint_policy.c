@@ -215,8 +215,8 @@ static void list_extras(tri_trainer *t, const char *record, extras *e)
     e->n++;
 }
 
-/* Of rank 0, and where some of the state is in pieces of all ranks. A rank that has failed before
- * this tells the others, which wait in it. */
+/* Rank 0 calls it, and all ranks do where each has a part of the state. One that has failed before
+ * tells the others, which wait in it. */
 static tri_status write_checkpoint(tri_trainer *t, const char *record)
 {
     trii_policy *p = t->policy;

@@ -116,8 +116,9 @@ static tri_status evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
     return status;
 }
 
-/* Whatever has failed: a checkpoint of the failed fit is to have the parameters. There is none
- * where ranks swap their pieces together: those that have not failed wait elsewhere. */
+/* After a failure, too, since a checkpoint of the failed fit is to have the parameters; but not
+ * where all ranks swap together: then no such checkpoint is written, and the ranks that have not
+ * failed wait elsewhere. */
 static tri_status swap_back(tri_trainer *t, tri_status status)
 {
     char line[TRII_ERR_BYTES];

@@ -212,9 +212,9 @@ static inline int64_t trii_part_batch_samples(const trii_part *part, int64_t ind
 
 /* --- fit_step.c, fit_loop.c, fit_evaluate.c, fit_predict.c ---------------- */
 
-/* Before so many batches of this rank without gradients, and after them (not if one has failed).
- * Where parameters are gathered by each forward, and ranks have other numbers of batches, they stay
- * whole meanwhile. */
+/* Called before this rank evaluates so many batches, and after that (not if one has failed). Where
+ * each forward gathers parameters, and ranks have different numbers of batches, parameters stay
+ * whole in between. */
 tri_status trii_fit_whole_begin(tri_trainer *t, int64_t n_batches,
                                 bool *is_whole_out) TRI_MUST_CHECK;
 tri_status trii_fit_whole_end(tri_trainer *t, bool is_whole) TRI_MUST_CHECK;

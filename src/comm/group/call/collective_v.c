@@ -39,7 +39,8 @@ static tri_status place(const trii_collective *call, const char *what, const siz
     return TRI_OK;
 }
 
-/* All ranks must have the same parts of the same: their hash is compared with the call. */
+/* All ranks must give parts of the same sizes, and the same tag: their hash is compared with the
+ * call. */
 static int parts_hash(const size_t *at, int size, int tag)
 {
     uint64_t h = (uint64_t)tag;

@@ -94,7 +94,7 @@ struct trii_host_op {
      * Static text; NULL: the kind's name says it. */
     const char *of;
     bool holds_back; /* later operations of its group start only when it is complete */
-    /* Its calls are those of other groups, or some follow when others are over: waiting for another
+    /* It calls other groups than its own, or makes a call once another is over: waiting for another
      * operation of its group does not progress it, nor the other way round. */
     bool apart;
     trii_host_op *next_owned; /* recorder's list */

@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "train/parallel/ddp/ddp.h"
 
-/* One piece of a path, of which `*` stands for any number of characters. */
+/* Of one name of a path, in which `*` stands for any number of characters. */
 static bool matches(const char *pattern, size_t n_pattern, const char *name, size_t n)
 {
     if (n_pattern == 0)
@@ -20,7 +20,8 @@ static bool matches(const char *pattern, size_t n_pattern, const char *name, siz
     return false;
 }
 
-/* How long the path of the module is that the pattern names and the parameter is in; 0: in none. */
+/* The length of the path of the module that the pattern names, if the parameter `name` is in it;
+ * else 0. */
 static size_t module_of(const char *pattern, const char *name)
 {
     const char *at = name;
@@ -29,7 +30,7 @@ static size_t module_of(const char *pattern, const char *name)
         size_t n_pattern = strcspn(pattern, "."), n = strcspn(at, ".");
 
         if (at[n] == '\0' || !matches(pattern, n_pattern, at, n))
-            return 0; /* the last piece is the parameter's own */
+            return 0; /* the last name is the parameter's own */
         if (pattern[n_pattern] == '\0')
             return (size_t)(at - name) + n;
         pattern += n_pattern + 1;

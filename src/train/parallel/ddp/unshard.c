@@ -1,6 +1,6 @@
 /*
- * unshard.c - tri_unshard_begin, tri_unshard_end: which buckets of which units a module has, and
- * that nothing pends while they are opened and closed (train/dist/whole.c).
+ * unshard.c - tri_unshard_begin, tri_unshard_end: finds the buckets of a module's parameters, runs
+ * what pends, and opens or closes them (train/dist/whole.c).
  */
 #include <stdio.h>
 
@@ -10,7 +10,7 @@
 #include "train/nn/module.h"
 #include "train/parallel/ddp/ddp.h"
 
-/* What pends runs; a failure is told to those who wait, if any do. */
+/* Runs what pends, and tells a failure to the other ranks if they wait. */
 static tri_status settle(tri_module *module, trii_step *step, bool others_wait)
 {
     trii_unit *last = NULL;
