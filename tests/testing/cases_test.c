@@ -10,6 +10,7 @@
 
 #include "testing/check.h"
 #include "testing/scratch.h"
+#include "testing/spawn.h"
 
 /* --- cases, and what becomes of them -------------------------------------- */
 
@@ -159,10 +160,34 @@ static void one_case_is_chosen(void **state)
     count(results, "\n", 0);
 }
 
+static void what_a_killed_case_has_started_ends_with_it(void **state)
+{
+    static const char *const argv[] = {"sleep", "1000", NULL};
+    int pipe_fd[2], status;
+    pid_t pid;
+    spawn s;
+
+    (void)state;
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        spawn_start(&s, argv, NULL);
+        if (write(pipe_fd[1], &s, sizeof(s)) != sizeof(s))
+            _exit(1);
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(read(pipe_fd[0], &s, sizeof(s)), sizeof(s));
+    spawn_expect_no_process(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_case_has_an_outcome_of_its_own),
     cmocka_unit_test(a_failed_case_shows_what_it_printed),
     cmocka_unit_test(one_case_is_chosen),
+    cmocka_unit_test(what_a_killed_case_has_started_ends_with_it),
 };
 
 TEST_MAIN(tests)
