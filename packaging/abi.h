@@ -549,6 +549,7 @@ typedef struct tri_checkpoint_save_options {
     int keep;
     const int64_t *keep_steps;
     int n_keep_steps;
+    bool all_ranks;
     uint64_t reserved[2];
 } tri_checkpoint_save_options;
 tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer, const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);

@@ -139,6 +139,7 @@ typedef struct tri_checkpoint_save_options {
     int keep;                  /* how many of the checkpoints saved last stay; 0 = 3 */
     const int64_t *keep_steps; /* [n_keep_steps]: those of these steps stay, too: the best, say */
     int n_keep_steps;
+    bool all_ranks; /* all ranks call it, whatever a strategy has divided */
     TRI_RESERVED(2);
 } tri_checkpoint_save_options;
 
@@ -147,8 +148,11 @@ typedef struct tri_checkpoint_save_options {
  * equal. But where a strategy has divided some of the tensors, so that each rank has a piece, all
  * its ranks call it, with one step and one folder, on a disk that all share: each writes its pieces
  * into a file of its own, and rank 0 all else. Such a checkpoint can be restored on any number of
- * ranks, or in one process. The state of the random numbers (tri_rng of this context, the generator
- * of initial values of this thread) is saved with it.
+ * ranks, or in one process. A program for any strategy calls it on all ranks with .all_ranks: rank
+ * 0 writes what is not in pieces, and the others return what it returns, once it does. The ranks
+ * are those of the strategy that made the module, or those of the world without one. The state of
+ * the random numbers (tri_rng of this context, the generator of initial values of this thread) is
+ * saved with it.
  *
  *   folder     made if missing, with the folders above it
  *   optimizer  NULL allowed
@@ -159,7 +163,7 @@ typedef struct tri_checkpoint_save_options {
  * earlier step continues from there. Runs what was recorded. Blocks until the data is on disk.
  * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason; also if something that is not a
  *         checkpoint has the name), STATE (another process or thread is saving into the folder
- *         now). After a failure all earlier checkpoints are unchanged. Where ranks have pieces also
+ *         now). After a failure all earlier checkpoints are unchanged. Where all ranks call it also
  *         MISMATCH (they save different steps) and those of the group; a failure on one rank is
  *         that of all, and names it.
  */
@@ -185,12 +189,13 @@ TRI_API void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer); /* NU
  * as soon as the state has been copied. One save is in flight at a time: a second one waits for the
  * first. The checkpoint appears, and older ones go, once all of it is on disk. If the process ends
  * before (exit without _destroy, or a crash), there is none, and the earlier ones are as they were.
- * Where ranks have pieces of the state, each has a writer, and all of them call this; the first
- * call makes a group of the writers' own. tri_finalize neither waits for a save nor ends it. A
- * child of fork() can only destroy the writer, which then frees its copy; the save goes on in the
- * parent. Errors: INVALID_ARG, NO_MEMORY, those of the module and the optimizer. Also those of the
- * save before it, if it failed and nobody was told (as tri_checkpoint_save: IO, STATE, ...): then
- * this call has saved nothing, and the next one tries again. STATE: in a child of fork().
+ * Where ranks have pieces of the state, or with .all_ranks, each has a writer, and all of them call
+ * this; the first call makes a group of the writers' own. tri_finalize neither waits for a save nor
+ * ends it. A child of fork() can only destroy the writer, which then frees its copy; the save goes
+ * on in the parent. Errors: INVALID_ARG, NO_MEMORY, those of the module and the optimizer. Also
+ * those of the save before it, if it failed and nobody was told (as tri_checkpoint_save: IO, STATE,
+ * ...): then this call has saved nothing, and the next one tries again. STATE: in a child of
+ * fork().
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_writer_save(
     tri_checkpoint_writer *writer, tri_module *module, tri_optimizer *optimizer,

@@ -12,8 +12,10 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "comm/group/join/world.h"
 #include "os/pages.h"
 #include "train/checkpoint/snapshot.h"
+#include "train/dist/unit.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
 
@@ -110,7 +112,7 @@ tri_status tri_save(tri_module *module, const char *path)
     if (group != NULL)
         return save_whole(module, path, group);
     if (status == TRI_OK)
-        status = trii_snapshot_take(&s, module, NULL, NULL);
+        status = trii_snapshot_take(&s, module, NULL, NULL, NULL);
     if (status == TRI_OK)
         status = tri_safetensors_write(path, s.parts[0].entries, s.parts[0].n,
                                        &(tri_metadata){"format", "pt"}, 1);
@@ -259,6 +261,28 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
 
 /* --- saving --------------------------------------------------------------- */
 
+/* Of the strategy that made the module, the ranks that have replicas of it. */
+static tri_group *group_of_replicas(tri_module *module)
+{
+    int64_t n = module != NULL ? tri_module_state_count(module) : 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+
+        if (!trii_is_handle(tensor) && trii_unit_of(tensor) != NULL)
+            return trii_unit_of(tensor)->group;
+    }
+    return trii_group_get_world();
+}
+
+tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
+                       const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
+{
+    tri_group *group = trii_group_of_state(module, optimizer, info);
+
+    return group == NULL && opt != NULL && opt->all_ranks ? group_of_replicas(module) : group;
+}
+
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt)
 {
@@ -268,6 +292,7 @@ tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder
                             .n_parts = snapshot->n_parts,
                             .texts = snapshot->texts,
                             .n_texts = snapshot->n_texts,
+                            .ranks = snapshot->ranks,
                             .pieces = snapshot->pieces,
                             .keep = opt == NULL || opt->keep == 0 ? 3 : opt->keep,
                             .keep_steps = opt != NULL ? opt->keep_steps : NULL,
@@ -283,15 +308,15 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     const char *call = "tri_checkpoint_save";
     trii_snapshot snapshot = {.n_parts = 0};
     tri_status status = trii_need_text(folder, call, "folder");
-    tri_group *group;
+    tri_group *ranks;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
     /* What is wrong here the others hear, too, unless it is what would tell who they are. */
-    group = trii_group_of_state(module, optimizer, status == TRI_OK ? info : NULL);
+    ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
     if (status == TRI_OK)
-        status = trii_snapshot_take(&snapshot, module, optimizer, info);
-    status = trii_ranks_agree(group, status);
+        status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks);
+    status = trii_ranks_agree(ranks, status);
     if (status == TRI_OK)
         status = trii_snapshot_write(&snapshot, folder, opt);
     trii_snapshot_fini(&snapshot);

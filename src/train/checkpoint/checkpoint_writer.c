@@ -26,7 +26,7 @@ struct tri_checkpoint_writer {
     tri_checkpoint_save_options opt; /* its steps are ours */
     int64_t *steps;                  /* [steps_room] */
     int steps_room;
-    tri_group *own;      /* of the writers of all ranks that have pieces; NULL: none yet, */
+    tri_group *own;      /* of the writers of all ranks that save together; NULL: none yet, */
     const tri_group *of; /* made of that one: never read */
 
     trii_mutex mutex;
@@ -177,7 +177,7 @@ static tri_status take_options(tri_checkpoint_writer *w, const tri_checkpoint_sa
     return TRI_OK;
 }
 
-/* Ranks that have pieces write in a group of the writers' own: its calls run beside those of
+/* Ranks that save together write in a group of the writers' own: its calls run beside those of
  * training, in an order that nobody knows. It is made by the first save, and again after it has
  * failed. */
 static tri_status meet(tri_checkpoint_writer *w, tri_group *group)
@@ -192,7 +192,9 @@ static tri_status meet(tri_checkpoint_writer *w, tri_group *group)
         w->of = group;
         status = tri_group_split(group, 0, tri_group_rank(group), NULL, &w->own);
     }
-    w->snapshot.pieces.group = w->own;
+    w->snapshot.ranks = w->own;
+    if (w->snapshot.pieces.group != NULL)
+        w->snapshot.pieces.group = w->own;
     return status;
 }
 
@@ -202,21 +204,21 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
 {
     const char *call = "tri_checkpoint_writer_save";
     tri_status status = check_writer(call, writer);
-    tri_group *group;
+    tri_group *ranks;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
-    /* What is wrong here the others hear, too, unless it is what would tell who they are. */
-    group = trii_group_of_state(module, optimizer, status == TRI_OK ? info : NULL);
+    /* As tri_checkpoint_save. */
+    ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
     if (status == TRI_OK)
         status = wait_for_last(writer);
     if (status == TRI_OK)
         status = take_options(writer, opt);
     if (status == TRI_OK)
-        status = trii_snapshot_take(&writer->snapshot, module, optimizer, info);
-    status = trii_ranks_agree(group, status);
-    if (status == TRI_OK && group != NULL)
-        status = meet(writer, group);
+        status = trii_snapshot_take(&writer->snapshot, module, optimizer, info, ranks);
+    status = trii_ranks_agree(ranks, status);
+    if (status == TRI_OK && ranks != NULL)
+        status = meet(writer, ranks);
     if (status != TRI_OK)
         return status;
     trii_mutex_lock(&writer->mutex);

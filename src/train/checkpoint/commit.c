@@ -5,9 +5,9 @@
  * Parts and manifest are written and synced in a folder with a temporary name; one rename makes it
  * a checkpoint. What a killed writer left is removed by the next one, under the folder's lock.
  *
- * Where ranks hold pieces of tensors, rank 0 does all that and the others write a file each. They
- * agree three times: when the folder is there, when all files are on disk, and when it is a
- * checkpoint.
+ * Where ranks save together, rank 0 does all that, and the others write a file each if they hold
+ * pieces of tensors. They agree when the folder is there, when all files of pieces are on disk, and
+ * when it is a checkpoint.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -203,7 +203,7 @@ tri_status trii_checkpoint_claim(const char *folder, int *lock_out)
     if (status == TRI_ERR_STATE)
         return TRII_FAIL(status,
                          "checkpoint: %s is being written by another process or thread: one at a "
-                         "time saves into a folder (rank 0)",
+                         "time saves into a folder (rank 0, or all ranks with .all_ranks)",
                          folder);
     return status;
 }
@@ -330,28 +330,30 @@ static tri_status compare_steps(const trii_save *save)
 {
     int64_t step = save->info->step, least[2] = {step, -step};
     tri_status status =
-        tri_all_reduce(save->pieces.group, least, least, 2, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+        tri_all_reduce(save->ranks, least, least, 2, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
 
     if (status == TRI_OK && least[0] != -least[1])
         status = TRII_FAIL(TRI_ERR_MISMATCH,
-                           "tri_checkpoint_save: ranks that have pieces of tensors save one step: "
+                           "tri_checkpoint_save: ranks that save together save one step: "
                            "one saves %" PRId64 ", one %" PRId64,
                            least[0], -least[1]);
     return status;
 }
 
-/* A rank that is not 0: writes its pieces into the folder that rank 0 has made. */
+/* A rank that is not 0: writes its pieces, if it has any, into the folder that rank 0 has made. */
 static tri_status take_part(commit *c, trii_pieces_told *told)
 {
-    tri_status status = trii_pieces_tell(c->temporary, &c->save->pieces, TRI_OK, told);
+    tri_status status = TRI_OK;
 
+    if (c->save->pieces.group != NULL)
+        status = trii_pieces_tell(c->temporary, &c->save->pieces, TRI_OK, told);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "checkpoint %s", c->final);
 }
 
 tri_status trii_checkpoint_commit(const char *folder, const trii_save *save)
 {
-    tri_group *group = save->pieces.group;
-    bool leads = group == NULL || save->pieces.rank == 0;
+    tri_group *group = save->ranks;
+    bool leads = group == NULL || tri_group_rank(group) == 0;
     commit c = {.folder = folder,
                 .save = save,
                 .m = {.info = *save->info, .random = *save->random},

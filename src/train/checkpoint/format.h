@@ -99,12 +99,13 @@ typedef struct trii_save {
     int keep;
     const int64_t *keep_steps; /* [n_keep_steps] */
     int n_keep_steps;
+    tri_group *ranks; /* that save together; NULL: this process alone */
     trii_piece_list pieces;
 } trii_save;
 
-/* Writes FOLDER/step-N and removes what need not stay. With pieces: collective over their group, of
- * which rank 0 writes all but the files of pieces, and the parts of the others are not read; all
- * ranks return the same. */
+/* Writes FOLDER/step-N and removes what need not stay. With ranks: collective over them, of whom
+ * rank 0 writes all but the files of pieces, and the parts of the others are not read; all ranks
+ * return the same. */
 tri_status trii_checkpoint_commit(const char *folder, const trii_save *save) TRI_MUST_CHECK;
 
 /* The steps of that, which a checkpoint from another host takes, too (incoming.c). Makes the folder

@@ -75,7 +75,7 @@ typedef struct trii_box {
 /* What this rank saves of tensors that are in pieces. Of each it has an entry, though that may be
  * empty. */
 typedef struct trii_piece_list {
-    tri_group *group; /* NULL: all tensors are whole, and this process saves alone */
+    tri_group *group; /* NULL: all tensors are whole */
     int rank;
     const tri_safetensors_entry *entries; /* [n]; named PART/NAME; data: the box's elements */
     const trii_box *boxes;                /* [n] */

@@ -336,20 +336,25 @@ tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
 }
 
 tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimizer *optimizer,
-                              const tri_checkpoint_info *info)
+                              const tri_checkpoint_info *info, tri_group *ranks)
 {
     tri_metadata texts[TRII_MAX_EXTRAS];
     lists all = {.n = 0};
     int n_texts = 0;
-    tri_status status;
+    tri_status status = TRI_OK;
     cursor at;
     need n;
 
+    s->ranks = ranks;
     all.group = trii_group_of_state(module, optimizer, info);
     s->pieces = (trii_piece_list){.group = all.group};
     if (all.group != NULL)
         s->pieces.rank = tri_group_rank(all.group);
-    all.has_whole = s->pieces.rank == 0;
+    all.has_whole = ranks == NULL || tri_group_rank(ranks) == 0;
+    if (!all.has_whole) /* copies of rank 0 run its steps, in which we take part */
+        status = tri_run();
+    if (status != TRI_OK)
+        return status;
     add_list(&all, trii_state_of_module(module), TRII_MODEL_NAME);
     if (optimizer != NULL)
         add_list(&all, trii_state_of_optimizer(optimizer), TRII_OPTIMIZER_NAME);

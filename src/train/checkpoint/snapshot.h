@@ -33,6 +33,7 @@ typedef struct trii_snapshot {
     const tri_metadata *texts; /* [n_texts] */
     int n_texts;
     trii_random_state random;
+    tri_group *ranks;       /* that save together; NULL: this process alone */
     trii_piece_list pieces; /* what is not whole; of ranks other than 0 nothing else is copied */
 
     /* Memory, as much as the largest snapshot wanted. */
@@ -48,11 +49,11 @@ typedef struct trii_snapshot {
     int n_pairs;
 } trii_snapshot;
 
-/* Copies the state now. The arguments have been checked; optimizer and info may be NULL. Errors:
- * NO_MEMORY, those of the tensors, INVALID_ARG (the pieces are of several groups, or not as large
- * as the tensors that are said to have them). */
+/* Copies the state now. The arguments have been checked; optimizer and info may be NULL. ranks: as
+ * trii_savers gives them. Errors: NO_MEMORY, those of the tensors, INVALID_ARG (the pieces are of
+ * several groups, or not as large as the tensors that are said to have them). */
 tri_status trii_snapshot_take(trii_snapshot *snapshot, tri_module *module, tri_optimizer *optimizer,
-                              const tri_checkpoint_info *info) TRI_MUST_CHECK;
+                              const tri_checkpoint_info *info, tri_group *ranks) TRI_MUST_CHECK;
 void trii_snapshot_fini(trii_snapshot *snapshot);
 
 /* --- checkpoint_save.c ---------------------------------------------------- */
@@ -67,6 +68,10 @@ tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra)
 tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
                            const tri_checkpoint_info *info,
                            const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
+/* The ranks that save together; NULL: this process alone. Any argument may be NULL, and info has
+ * been checked. */
+tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
+                       const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
 

@@ -1,8 +1,8 @@
 /*
  * checkpoint_policy.c - when a fit saves a checkpoint, and which stay.
  *
- * All ranks decide, from steps and from values of which they have the same bits; rank 0 writes, and
- * with it all ranks where each has a part of the state. Only an interval in seconds has to be
+ * All ranks decide, from steps and from values of which they have the same bits, and save together.
+ * Only an interval in seconds has to be
  * agreed on, which is done where values are logged.
  */
 #include <inttypes.h>
@@ -13,7 +13,6 @@
 
 #include "base/alloc.h"
 #include "base/option.h"
-#include "train/checkpoint/pieces.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "train/trainer/json_double.h"
@@ -45,8 +44,7 @@ struct trii_policy {
     best_one best[MAX_BEST]; /* the best first */
     int n_best;
     bool best_changed;             /* and RUN/best.json does not say so yet */
-    tri_checkpoint_writer *writer; /* if saves are asynchronous, of ranks that write, from the first
-                                    * save on */
+    tri_checkpoint_writer *writer; /* if saves are asynchronous, from the first one on */
 };
 
 /* --- life ----------------------------------------------------------------- */
@@ -215,14 +213,14 @@ static void list_extras(tri_trainer *t, const char *record, extras *e)
     e->n++;
 }
 
-/* Rank 0 calls it, and all ranks do where each has a part of the state. One that has failed before
- * tells the others, which wait in it. */
-static tri_status write_checkpoint(tri_trainer *t, const char *record)
+/* `alone`: as that of save. */
+static tri_status write_checkpoint(tri_trainer *t, const char *record, bool alone)
 {
     trii_policy *p = t->policy;
     tri_optimizer *optimizer = p->opt.weights_only ? NULL : t->optimizer;
     int64_t stay[MAX_BEST + 1];
-    tri_checkpoint_save_options options = {.keep = p->opt.keep_last, .keep_steps = stay};
+    tri_checkpoint_save_options options = {
+        .keep = p->opt.keep_last, .keep_steps = stay, .all_ranks = !alone && t->size > 1};
     tri_checkpoint_info info = {.step = t->step, .epoch = t->epoch};
     tri_status status = TRI_OK;
     extras e;
@@ -234,8 +232,6 @@ static tri_status write_checkpoint(tri_trainer *t, const char *record)
     list_extras(t, record, &e);
     info.extras = e.at;
     info.n_extras = e.n;
-    if (t->rank > 0 && trii_group_of_state(t->model, optimizer, &info) == NULL)
-        return TRI_OK;
     if (!p->opt.async)
         return tri_checkpoint_save(p->dir, t->model, optimizer, &info, &options);
     if (p->writer == NULL)
@@ -291,7 +287,7 @@ static tri_status save(tri_trainer *t, bool alone)
     json_decref(own);
     if (status == TRI_OK) {
         trii_fit_screen_pause(t, "saving");
-        status = write_checkpoint(t, record);
+        status = write_checkpoint(t, record, alone);
         trii_fit_screen_go_on(t);
     }
     trii_free(record);
