@@ -270,6 +270,9 @@ static void samples_weigh_alike_and_nobody_divides_by_ranks(void **state)
     for (size_t k = 0; k < TRII_COUNT_OF(kinds); k++) {
         for (int stage = 1; stage <= STAGES; stage++) {
             for (int ranks = 1; ranks <= 4; ranks *= 2) {
+                /* One rank has one stage, and the large network is trained by as few as divide. */
+                if ((ranks == 1 && stage > 1) || (ranks != 2 && kinds[k] == &gpt))
+                    continue;
                 for (int way = 0; way < 4; way++) {
                     const composition c = {
                         .ranks = ranks, .uneven = way & 1, .gather = way & 2 ? NO_SYNC : ONE_BATCH};
@@ -292,18 +295,17 @@ static void gradients_add_up_in_both_modes(void **state)
 {
     static watched once, each, one;
     const composition base = {.ranks = 3, .update = ADAMW_CLIP};
+    composition apart = base, together = base;
 
     (void)state;
+    apart.gather = NO_SYNC;
+    all_stages_have_the_same_bits(&gpt, apart);
+    together.gather = TWO_BATCHES;
+    all_stages_have_the_same_bits(&gpt, together);
     for (int stage = 1; stage <= STAGES; stage++) {
-        composition c = base;
-
-        train(&gpt, c, stage, &one);
-        c.gather = NO_SYNC;
-        all_stages_have_the_same_bits(&gpt, c);
-        train(&gpt, c, stage, &once);
-        c.gather = TWO_BATCHES;
-        all_stages_have_the_same_bits(&gpt, c);
-        train(&gpt, c, stage, &each);
+        train(&gpt, base, stage, &one);
+        train(&gpt, apart, stage, &once);
+        train(&gpt, together, stage, &each);
         /* tri_ddp_no_sync_begin saves what it is there for; without it gradients are sent twice. */
         assert_int_equal(once.volume[0].reduce_scatter, one.volume[0].reduce_scatter);
         assert_int_equal(each.volume[0].reduce_scatter, 2 * one.volume[0].reduce_scatter);

@@ -8,7 +8,7 @@
 static void random_programs_have_the_bits_of_ddp(void **state)
 {
     (void)state;
-    check_programs(0, TEST_SANITIZED ? 12 : 40);
+    check_programs(0, TEST_SANITIZED ? 12 : 40, true);
 }
 
 static const struct CMUnitTest tests[] = {
