@@ -141,7 +141,8 @@ TRI_API bool tri_engine_is_available(const char *engine);
  * it gets one that it is not a member of (as in tri_group_new). Options left at 0 (opt NULL: all of
  * them) are taken from `group`: engine ("auto" instead of hierarchy, which the ranks of one host
  * cannot have), timeout, bind_host. Engine nccl cannot exchange colors (UNSUPPORTED):
- * tri_group_new. MPI_Comm_split, c10d split_group.
+ * tri_group_new. MPI_Comm_split, c10d split_group. A rank that failed by itself (NO_MEMORY) may try
+ * again while the others wait.
  *
  * Blocks until all ranks of the group have called it and those of this color have formed theirs.
  */

@@ -86,8 +86,12 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
         status = TRII_FAIL(TRI_ERR_ABORTED, "rank %d left the group", g->rank);
     else if (has_store) {
         status = tri_store_clone(g->store, &clone);
+        if (status == TRI_ERR_NO_MEMORY) { /* others wait there: the store itself may do */
+            clone = tri_store_ref(g->store);
+            status = TRI_OK;
+        }
         if (status == TRI_OK)
-            status = tri_store_prefix(sub->key, clone, &view);
+            status = trii_group_view(sub->key, clone, &view);
     }
     if (status == TRI_OK)
         status = trii_group_form(view, sub->rank, sub->size, &options, &forming, &made);
@@ -153,7 +157,6 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
                          "group_split: engine %s moves memory of a device only, and colors are "
                          "memory of the host: list the ranks (tri_group_new)",
                          group->engine->name);
-    n = atomic_fetch_add(&group->n_splits, 1) + 1;
     wishes = trii_alloc((size_t)group->size, sizeof(*wishes), "group_split");
     sub.own_world_ranks = trii_alloc((size_t)group->size, sizeof(int), "group_split");
     if (wishes == NULL || sub.own_world_ranks == NULL) {
@@ -163,6 +166,7 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     status = (tri_all_gather)(group, &mine, wishes, 2, TRI_DTYPE_I64, NULL);
     if (status != TRI_OK)
         goto err_free;
+    n = atomic_fetch_add(&group->n_splits, 1) + 1; /* as on all ranks, which have met */
     if (color < 0) {
         trii_free(wishes);
         trii_free(sub.own_world_ranks);
