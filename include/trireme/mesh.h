@@ -41,8 +41,9 @@ typedef struct tri_mesh tri_mesh;
  *
  * Blocks until all ranks have called it. Errors, after which the group goes on: INVALID_ARG (sizes,
  * names; on all ranks, or MISMATCH on those that gave something else), MISMATCH (a rank gave
- * something else, or failed by itself; the line names it), NO_MEMORY. Further STATE (there is no
- * world), and those of tri_group_split.
+ * something else, or failed by itself; the line names it). NO_MEMORY on some ranks only aborts it,
+ * unless the others heard of it before they went on. Further STATE (there is no world), and those
+ * of tri_group_split.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_mesh_create(tri_group *group, const int64_t *sizes, int n,
                                                   const char *const *names, tri_mesh **mesh_out);

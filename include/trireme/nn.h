@@ -363,7 +363,8 @@ typedef struct tri_load_options {
  * ignored. `opt` may be NULL.
  *
  * Errors: INVALID_ARG with the names that are missing, unexpected or of another shape or dtype
- * (the first few and how many more), NO_MEMORY; then the module is unchanged.
+ * (the first few and how many more), NO_MEMORY; then the module is unchanged. Of a module that is
+ * sharded (zero.h) all ranks load together, and a failure of one is one of all.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
                                                   const tri_state_source *sources, int64_t n,

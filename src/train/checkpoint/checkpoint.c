@@ -17,16 +17,16 @@
 #include "train/checkpoint/snapshot.h"
 #include "train/checkpoint/transfer.h"
 #include "train/nn/module.h"
+#include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
 
 /* --- modules -------------------------------------------------------------- */
 
-static tri_status load(tri_module *module, const char *path, const tri_safetensors *file,
-                       const tri_load_options *opt)
+/* Of all entries of the file; free it. */
+static tri_status make_sources(const tri_safetensors *file, tri_state_source **sources_out)
 {
     int64_t n = tri_safetensors_count(file);
     tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
-    tri_status status;
 
     if (sources == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -37,16 +37,14 @@ static tri_status load(tri_module *module, const char *path, const tri_safetenso
             .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .data = e->data};
         memcpy(sources[i].shape, e->shape, sizeof(e->shape));
     }
-    status = tri_module_load(module, sources, n, opt);
-    if (status != TRI_OK) /* the file is at fault */
-        status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
-    trii_free(sources);
-    return status;
+    *sources_out = sources;
+    return TRI_OK;
 }
 
 tri_status tri_load(tri_module *module, const char *path, const tri_load_options *opt)
 {
     tri_safetensors *file = NULL;
+    tri_state_source *sources = NULL;
     tri_status status = trii_need_text(path, "tri_load", "path");
 
     if (status == TRI_OK)
@@ -61,11 +59,18 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
     }
     if (status == TRI_OK)
         status = tri_safetensors_open(path, &file);
+    if (status == TRI_OK)
+        status = make_sources(file, &sources);
     /* Ranks that have pieces of the module make it whole together, a part at a time. */
     if (module != NULL && tri_module_status(module) == TRI_OK)
         status = trii_ranks_agree(trii_group_of_state(module, NULL, NULL), status);
-    if (status == TRI_OK)
-        status = load(module, path, file, opt);
+    if (status == TRI_OK) {
+        status = tri_module_load(module, sources, tri_safetensors_count(file), opt);
+        if (status != TRI_OK) /* the file is at fault */
+            status =
+                TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
+    }
+    trii_free(sources);
     tri_safetensors_close(file);
     return status;
 }

@@ -62,14 +62,14 @@ static tri_status make_room(tri_module *module, whole *w)
 /* All ranks make it whole, a part at a time, and rank 0 copies that. */
 static tri_status copy_whole(tri_module *module, whole *w)
 {
-    trii_opened opened = {NULL, NULL};
+    trii_opened opened = {NULL, NULL, NULL};
     char *at = w->data;
     tri_status status = TRI_OK;
 
-    for (int64_t i = 0; i < tri_module_state_count(module) && status == TRI_OK; i++) {
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
         tri_tensor *tensor = tri_module_state(module, i).tensor;
 
-        status = trii_opened_next(&opened, tensor);
+        status = trii_opened_next(&opened, tensor, status);
         if (status == TRI_OK && trii_held_of(tensor) != NULL)
             status = trii_refuse_pieces("tri_save", "tri_checkpoint_save saves");
         if (status != TRI_OK || w->entries == NULL)

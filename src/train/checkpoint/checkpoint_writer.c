@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "train/checkpoint/snapshot.h"
+#include "train/tensor/elsewhere.h"
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/thread.h"

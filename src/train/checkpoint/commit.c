@@ -21,6 +21,7 @@
 #include "train/checkpoint/checksum.h"
 #include "train/checkpoint/format.h"
 #include "train/checkpoint/json.h"
+#include "train/tensor/elsewhere.h"
 #include "os/file.h"
 #include "os/folder.h"
 

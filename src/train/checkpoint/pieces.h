@@ -112,8 +112,4 @@ const trii_held *trii_held_of(const tri_tensor *tensor);
 tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
                                const tri_checkpoint_info *info);
 
-/* All ranks return the same: OK, or the failure of the lowest rank that has one, in its words.
- * group NULL: this process alone, whose status is returned. Collective; blocks. */
-tri_status trii_ranks_agree(tri_group *group, tri_status status) TRI_MUST_CHECK;
-
 #endif

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "train/checkpoint/format.h"
 #include "train/checkpoint/json.h"
+#include "train/tensor/elsewhere.h"
 
 static tri_status no_memory(const char *dir)
 {

@@ -243,6 +243,19 @@ static tri_status fill(tri_mesh *mesh, const request *r)
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", r->call);
 }
 
+/* A rank that lacks memory where the others go on together cannot follow them. */
+static tri_status tell(tri_group *group, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (status != TRI_ERR_NO_MEMORY)
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    tri_group_abort(group, line);
+    trii_err_set("%s", line);
+    return status;
+}
+
 /* This rank's own arguments, and its memory. */
 static tri_status begin_create(const int64_t *sizes, int n, const char *const *names,
                                tri_mesh **mesh_out, tri_group *group, tri_mesh **mesh)
@@ -294,7 +307,7 @@ tri_status(tri_mesh_create)(tri_group *group, const int64_t *sizes, int n, const
         status = fill(mesh, &r);
     if (status != TRI_OK) {
         tri_mesh_destroy(mesh);
-        return status;
+        return tell(group, status);
     }
     *mesh_out = mesh;
     return TRI_OK;
@@ -434,7 +447,7 @@ tri_status(tri_mesh_flatten)(const tri_mesh *mesh, const char *const *names, int
     }
     if (status != TRI_OK) {
         tri_mesh_destroy(flat);
-        return status;
+        return tell(mesh->whole, status);
     }
     *flat_out = flat;
     return TRI_OK;

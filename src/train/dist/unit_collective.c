@@ -176,6 +176,18 @@ tri_status trii_unit_called(const trii_unit *unit, tri_status status)
     return status != TRI_OK ? explain(unit, status, tri_last_error()) : status;
 }
 
+TRII_NOINLINE tri_status trii_unit_tell(const trii_unit *unit, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (unit->group == NULL)
+        return status;
+    (void)snprintf(line, sizeof(line), "%s", tri_last_error());
+    trii_unit_abort(unit, line);
+    trii_err_set("%s", line);
+    return status;
+}
+
 /* Of a pass: a rank that left without a failure has most likely had fewer batches. */
 static tri_status explain_pass(const trii_unit *unit, tri_status status, const char *line)
 {

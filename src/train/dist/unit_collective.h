@@ -30,6 +30,9 @@ tri_status trii_unit_coll_compare(trii_host_op *op, const char *what, const char
 tri_status trii_unit_called(const trii_unit *unit, tri_status status);
 /* The same of a call in a forward or backward: also what a rank that has left may have missed. */
 tri_status trii_unit_passed(const trii_unit *unit, tri_status status);
+/* Peers that wait in one of its groups get the reason: what failed here, still this thread's error.
+ */
+tri_status trii_unit_tell(const trii_unit *unit, tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step *step,
                                trii_unit_coll **coll_out) TRI_MUST_CHECK;

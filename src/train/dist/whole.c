@@ -78,7 +78,7 @@ tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
     if (status != TRI_OK) {
         trii_reserve_close(bucket->whole->data, bucket->whole->bytes);
         bucket->n_opened = 0;
-        return trii_unit_called(unit, status);
+        return trii_unit_tell(unit, trii_unit_called(unit, status));
     }
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
         trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
@@ -175,6 +175,11 @@ static trii_unit_bucket *bucket_of(const tri_tensor *tensor)
     return trii_unit_of(tensor)->params[tensor->placed->index].bucket;
 }
 
+static tri_group *ranks_of(const tri_tensor *tensor)
+{
+    return trii_unit_of(tensor)->group;
+}
+
 static tri_status open_tensor(tri_tensor *tensor)
 {
     trii_unit *unit = trii_unit_of(tensor);
@@ -208,6 +213,7 @@ static void tensor_changed(tri_tensor *tensor)
 const trii_elsewhere trii_unit_elsewhere = {
     .why = "it is sharded over the ranks: tri_unshard_begin (on all of them) makes it whole",
     .resolve = trii_unit_resolve,
+    .ranks = ranks_of,
     .open = open_tensor,
     .close = close_tensor,
     .changed = tensor_changed};

@@ -349,11 +349,23 @@ static void convert(const tri_tensor *tensor, const tri_state_source *source, vo
     }
 }
 
+/* Of a module that ranks make whole together: a failure of one is one of all. */
+static tri_status agree(tri_module *module, tri_status status)
+{
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = module->state[i].tensor;
+
+        if (tensor->elsewhere != NULL)
+            return trii_ranks_agree(tensor->elsewhere->ranks(tensor), status);
+    }
+    return status;
+}
+
 tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
                            const tri_load_options *opt)
 {
     loading l;
-    trii_opened opened = {NULL, NULL};
+    trii_opened opened = {NULL, NULL, NULL};
     void *room = NULL;
     tri_status status = prepare(&l, module, sources, n, opt);
 
@@ -361,10 +373,18 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
         room = trii_alloc_aligned(64, l.most, "converted state");
         status = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++) {
+    status = agree(module, status);
+    if (status != TRI_OK) {
+        trii_free(room);
+        trii_free(l.source_of);
+        return status;
+    }
+    assert(l.source_of != NULL); /* this rank has succeeded, too */
+    for (int64_t i = 0; i < module->n_state; i++) {
         tri_tensor *tensor = module->state[i].tensor;
         const tri_state_source *source;
         const void *data;
+        tri_status before = status;
 
         if (l.source_of[i] < 0 || l.source_of[i] == INT64_MAX)
             continue; /* keeps its value */
@@ -375,10 +395,10 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
             convert(tensor, source, room);
             data = room;
         }
-        status = trii_opened_next(&opened, tensor);
+        status = trii_opened_next(&opened, tensor, status);
         if (status == TRI_OK)
             status = tri_tensor_copy_in(tensor, data, trii_tensor_bytes(tensor));
-        if (status != TRI_OK)
+        if (before == TRI_OK && status != TRI_OK)
             trii_err_prepend("%s", module->state[i].name);
     }
     status = trii_opened_end(&opened, status);

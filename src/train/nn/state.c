@@ -205,23 +205,21 @@ tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io)
     return status;
 }
 
-static tri_status hash_whole(trii_opened *opened, const tri_state_entry *entry, uint64_t *hash_io)
-{
-    tri_status status = trii_opened_next(opened, entry->tensor);
-
-    return status == TRI_OK ? trii_hash_entry(entry, hash_io) : status;
-}
-
 tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
 {
-    trii_opened opened = {NULL, NULL};
+    trii_opened opened = {NULL, NULL, NULL};
     uint64_t hash = 1;
     tri_status status = trii_module_flatten(module);
 
     if (status == TRI_OK && hash_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
-    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++)
-        status = hash_whole(&opened, &module->state[i], &hash);
+    if (status != TRI_OK)
+        return status;
+    for (int64_t i = 0; i < module->n_state; i++) {
+        status = trii_opened_next(&opened, module->state[i].tensor, status);
+        if (status == TRI_OK)
+            status = trii_hash_entry(&module->state[i], &hash);
+    }
     status = trii_opened_end(&opened, status);
     if (status == TRI_OK)
         *hash_out = hash;

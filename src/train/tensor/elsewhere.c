@@ -8,7 +8,8 @@
 #include "base/err.h"
 #include "train/tensor/persistent.h"
 
-tri_status trii_opened_end(trii_opened *opened, tri_status status)
+/* Of two failures the first. */
+static tri_status close_last(trii_opened *opened, tri_status status)
 {
     char line[TRII_ERR_BYTES];
     tri_status closed;
@@ -19,22 +20,34 @@ tri_status trii_opened_end(trii_opened *opened, tri_status status)
         snprintf(line, sizeof(line), "%s", tri_last_error());
     closed = opened->by->close(opened->tensor);
     opened->tensor = NULL;
-    if (status != TRI_OK)
-        trii_err_set("%s", line);
-    return status != TRI_OK ? status : closed;
+    if (status == TRI_OK)
+        return closed;
+    trii_err_set("%s", line);
+    return status;
 }
 
-tri_status trii_opened_next(trii_opened *opened, tri_tensor *tensor)
+tri_status trii_opened_end(trii_opened *opened, tri_status status)
+{
+    return trii_ranks_agree(opened->group, close_last(opened, status));
+}
+
+tri_status trii_opened_next(trii_opened *opened, tri_tensor *tensor, tri_status status)
 {
     const trii_elsewhere *by = tensor->elsewhere;
-    tri_status status;
+    char line[TRII_ERR_BYTES];
+    tri_status done;
 
-    if (TRII_LIKELY(by == NULL)) /* or what is open has it, too */
-        return TRI_OK;
-    status = trii_opened_end(opened, TRI_OK);
+    if (TRII_LIKELY(by == NULL) || by->open == NULL) /* or what is open has it, too */
+        return status;
+    status = close_last(opened, status);
+    opened->group = by->ranks(tensor);
+    if (status != TRI_OK)
+        snprintf(line, sizeof(line), "%s", tri_last_error());
+    done = by->open(tensor);
+    if (done == TRI_OK)
+        *opened = (trii_opened){tensor, by, opened->group};
     if (status == TRI_OK)
-        status = by->open(tensor);
-    if (status == TRI_OK)
-        *opened = (trii_opened){tensor, by};
+        return done;
+    trii_err_set("%s", line);
     return status;
 }

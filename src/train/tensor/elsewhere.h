@@ -6,6 +6,7 @@
 #ifndef TRII_ELSEWHERE_H
 #define TRII_ELSEWHERE_H
 
+#include <trireme/group.h>
 #include <trireme/tensor.h>
 
 #include "base/compiler.h"
@@ -19,6 +20,8 @@ typedef struct trii_elsewhere {
      * now. */
     tri_status (*resolve)(struct trii_step *step, tri_tensor *tensor, int32_t old,
                           int32_t *value_out);
+    /* Over which it is divided. */
+    tri_group *(*ranks)(const tri_tensor *tensor);
     /* Collective: runs what pends; the tensor, and others, have their contents in memory, and
      * elsewhere is NULL, until close, which keeps what was written. */
     tri_status (*open)(tri_tensor *tensor);
@@ -28,14 +31,23 @@ typedef struct trii_elsewhere {
 } trii_elsewhere;
 
 /* Tensors that are made whole one after the other, so that few of them are at a time. Zeroed at
- * first. On all ranks alike. */
+ * first. On all ranks alike: one that fails in between goes on with the next tensor all the same,
+ * for its peers do. */
 typedef struct trii_opened {
     tri_tensor *tensor;
     const trii_elsewhere *by;
+    tri_group *group; /* of what was opened last; borrowed */
 } trii_opened;
-/* The tensor has its contents in memory until the next call. */
-tri_status trii_opened_next(trii_opened *opened, tri_tensor *tensor) TRI_MUST_CHECK;
-/* No tensor is needed any more. Returns `status`, or if that is OK, the failure of closing. */
+/* The tensor has its contents in memory until the next call. `status`: of this rank so far, which
+ * is returned if it is a failure. */
+tri_status trii_opened_next(trii_opened *opened, tri_tensor *tensor,
+                            tri_status status) TRI_MUST_CHECK;
+/* No tensor is needed any more. If one was opened, all ranks return the same: OK, or the failure of
+ * one of them; else `status`. */
 tri_status trii_opened_end(trii_opened *opened, tri_status status) TRI_MUST_CHECK;
+
+/* ranks_agree.c. All ranks return the same: OK, or the failure of the lowest rank that has one, in
+ * its words. group NULL: this process alone, whose status is returned. Collective; blocks. */
+tri_status trii_ranks_agree(tri_group *group, tri_status status) TRI_MUST_CHECK;
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * ranks_agree.c - whether a step has succeeded on all ranks; see pieces.h.
+ * ranks_agree.c - whether a step has succeeded on all ranks; see elsewhere.h.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <trireme/group.h>
 
 #include "base/err.h"
-#include "train/checkpoint/pieces.h"
+#include "train/tensor/elsewhere.h"
 
 tri_status trii_ranks_agree(tri_group *group, tri_status status)
 {
@@ -22,6 +22,10 @@ tri_status trii_ranks_agree(tri_group *group, tri_status status)
     if (status != TRI_OK)
         snprintf(line, sizeof(line), "%s", tri_last_error());
     told = tri_all_reduce(group, &mine, &mine, 1, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+    if (told != TRI_OK && status != TRI_OK) {
+        trii_err_set("%s", line); /* which may be why the group has failed */
+        return status;
+    }
     if (told != TRI_OK || mine == INT64_MAX)
         return told;
     failed = (int)(mine >> 32);

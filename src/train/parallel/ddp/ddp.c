@@ -63,8 +63,6 @@ static tri_status join_group(trii_ddp *ddp)
     if (ddp->unit.size > 1) {
         ddp->unit.group = tri_group_ref(group);
         trii_forked_watch();
-        if (ddp->unit.stage == 3)
-            status = tri_group_split(trii_unit_parts(&ddp->unit), 0, 0, NULL, &ddp->unit.apart);
     } else {
         ddp->unit.stage = 0;
     }
@@ -81,6 +79,8 @@ static tri_status set_up(trii_ddp *ddp)
 {
     tri_status status = trii_ddp_compare(ddp, false, true);
 
+    if (status == TRI_OK && ddp->unit.stage == 3)
+        status = tri_group_split(trii_unit_parts(&ddp->unit), 0, 0, NULL, &ddp->unit.apart);
     if (status == TRI_OK)
         status = trii_unit_called(&ddp->unit, trii_replica_send(ddp->net, ddp->unit.group, 0));
     if (status == TRI_OK)
@@ -93,7 +93,7 @@ static inline tri_status met(trii_ddp *ddp, tri_status status)
 {
     return TRII_LIKELY(status == TRI_OK || status == TRI_ERR_MISMATCH)
                ? status
-               : trii_ddp_tell(ddp->unit.group, status);
+               : trii_unit_tell(&ddp->unit, status);
 }
 
 /* A child of fork() would take its parent's turn, for which the parent would then wait for ever. */
@@ -116,7 +116,7 @@ static tri_status run_before(trii_ddp *ddp)
     if (status != TRI_OK)
         return status;
     status = step != NULL ? trii_unit_settle(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
-    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->unit.group, status);
+    return TRII_LIKELY(status == TRI_OK) ? status : trii_unit_tell(&ddp->unit, status);
 }
 
 /* Parameters were unfrozen: all ranks make their buckets again. Collective. */
@@ -286,7 +286,7 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     ddp->unit.within = recipe->within != NULL ? tri_group_ref(recipe->within) : NULL;
     ddp->unit.across = recipe->across != NULL ? tri_group_ref(recipe->across) : NULL;
     ddp->unit.axis = recipe->axis != NULL ? tri_group_ref(recipe->axis) : NULL;
-    ddp->options = status == TRI_OK ? *opt : (tri_ddp_options){0};
+    ddp->options = status == TRI_OK ? *opt : (tri_ddp_options){.group = opt->group};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;
     ddp->unit.bucket_cap_bytes = ddp->options.bucket_cap_bytes;
@@ -298,10 +298,11 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     status = tri_module_status(model);
     if (status == TRI_OK)
         status = look_at_network(ddp);
-    if (recipe->known == TRI_OK) /* else there is no telling where the others are */
+    if (!recipe->is_lost)
         status = meet(ddp, status);
     if (status == TRI_ERR_NO_MEMORY)
         status = trii_ddp_tell(asked_for(opt), status);
+    ddp->units = NULL; /* the caller's */
     if (status == TRI_OK)
         trii_unit_place(&ddp->unit);
     if (status != TRI_OK) {
@@ -316,6 +317,7 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     trii_ddp_recipe recipe = {.call = "tri_ddp",
                               .known = TRII_CHECK_RESERVED(tri_ddp_options, opt)};
 
+    recipe.is_lost = recipe.known != TRI_OK;
     if (opt != NULL)
         recipe.options = *opt;
     return trii_ddp_make(own_net, &recipe);
@@ -340,7 +342,7 @@ static tri_status open_pass(trii_ddp *ddp)
     if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
         return run_before(ddp); /* which fails: nothing that is recorded now will run */
     status = step != NULL ? trii_unit_open_pass(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
-    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->unit.group, status);
+    return TRII_LIKELY(status == TRI_OK) ? status : trii_unit_tell(&ddp->unit, status);
 }
 
 /* What comes before the network's own forward in training. */

@@ -65,7 +65,8 @@ typedef struct trii_ddp_recipe {
     const char *const *units; /* [n_units], as in tri_zero_options */
     int n_units;
     tri_group *within, *across, *axis; /* as in trii_unit; borrowed */
-    tri_status known; /* whether the options are good: else where the others are is not known */
+    tri_status known;                  /* whether the options are good */
+    bool is_lost;                      /* then: nor is it known where the others are */
 } trii_ddp_recipe;
 
 /* ddp.c. As tri_ddp; the status of bad options is of this thread's last error line. */

@@ -193,5 +193,5 @@ tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
     if (status == TRI_OK && !ddp->options.no_buffer_sync)
         status = tri_ddp_sync_buffers(model);
     ddp->unit.source = 0;
-    return status != TRI_OK ? trii_ddp_tell(ddp->unit.group, status) : status;
+    return status != TRI_OK ? trii_unit_tell(&ddp->unit, status) : status;
 }

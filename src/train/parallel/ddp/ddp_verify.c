@@ -25,14 +25,16 @@ static void describe_options(const trii_ddp *ddp, char line[TRII_AGREE_LINE])
 {
     const tri_ddp_options *o = &ddp->options;
 
-    char divided[160] = "";
+    char divided[160] = "", units[64] = "";
 
+    for (int k = 0; k < ddp->n_units && ddp->units != NULL; k++)
+        snprintf(units + strlen(units), sizeof(units) - strlen(units), "%s%s",
+                 k == 0 ? ", units " : " ", ddp->units[k]);
     if (ddp->unit.stage == 3)
         snprintf(divided, sizeof(divided),
-                 ", sharded (stage 3): prefetch %d, keep_below %lld, keep_after_forward %d, %d "
-                 "units",
+                 ", sharded (stage 3): prefetch %d, keep_below %lld, keep_after_forward %d%s",
                  ddp->unit.prefetch, (long long)ddp->unit.keep_below, ddp->unit.keep_after_forward,
-                 ddp->n_units);
+                 units);
     else if (ddp->unit.stage > 0)
         snprintf(divided, sizeof(divided), ", divided by %s, stage %d", ddp->unit.call,
                  ddp->unit.stage);
@@ -114,6 +116,9 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
         return TRI_OK; /* contents fit into any layer that has such tensors */
     describe(ctx, index, line);
     mixed = trii_hash_bytes(1, line, strlen(line));
+    for (int k = 0; index == 0 && c->ddp != NULL && c->ddp->units != NULL && k < c->ddp->n_units;
+         k++) /* of which the line may not have all */
+        mixed = trii_hash_bytes(mixed, c->ddp->units[k], strlen(c->ddp->units[k]));
     if (entry.tensor != NULL) {
         mixed = trii_hash_bytes(mixed, entry.name, strlen(entry.name));
         mixed = trii_hash_bytes(mixed, entry.tensor->shape,

@@ -151,7 +151,10 @@ static tri_status read_after_the_model(rank *r)
     tri_status status;
 
     loss = tri_add(loss_of(model, 4 * r->index, 4), tri_mean(weight, NULL, 0, false));
+    trii_err_set("why it goes");
     tri_module_destroy(model);
+    if (strcmp(tri_last_error(), "why it goes") != 0)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "the error became %s", tri_last_error());
     (void)!tri_item_status(loss, &value);
     tri_backward(loss);
     (void)!tri_step_end_status();

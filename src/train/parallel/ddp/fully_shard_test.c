@@ -287,11 +287,33 @@ static void units_are_gathered_as_one(void **state)
     }
 }
 
+static const char *const unit_0[] = {"0"}, *const unit_2[] = {"2"};
+
+static const struct difference {
+    tri_zero_options options[2];
+    const char *said;
+} differences[] = {
+    {{{.keep_below = 0}, {.keep_below = 1}},
+     "rank 1 has options: buckets of 1048576 and 26214400 "
+     "bytes, sharded (stage 3): prefetch 1, keep_below 1"},
+    {{{.stage = 2}, {.stage = 3}},
+     "rank 0 has options: buckets of 1048576 and 26214400 bytes, "
+     "divided by tri_fully_shard, stage 2"},
+    {{{.units = unit_0, .n_units = 1}, {.units = unit_2, .n_units = 1}}, "units 2, rank 0 has"},
+    {{{.prefetch = 8}, {.prefetch = 7}}, "prefetch 8: -1 (none) to 7 buckets"},
+    {{{.prefetch = 7}, {.stage = 4}}, "rank 1 has none: tri_fully_shard: there is no stage 4"},
+};
+
 static tri_status differ(rank *r)
 {
-    tri_module *model =
-        tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group, .keep_below = r->index});
-    tri_status status = tri_module_status(model);
+    const struct difference *d = r->arg;
+    tri_zero_options options = d->options[r->index];
+    tri_module *model;
+    tri_status status;
+
+    options.group = r->group;
+    model = tri_fully_shard(mlp(1), &options);
+    status = tri_module_status(model);
 
     (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_module_destroy(model);
@@ -304,8 +326,17 @@ static void ranks_whose_options_differ_are_named(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, differ, NULL);
-    check_all(ranks, 2, TRI_ERR_MISMATCH, "keep_below 1");
+    for (size_t i = 0; i < TRII_COUNT_OF(differences); i++) {
+        run_ranks(ranks, 2, differ, &differences[i]);
+        for (int r = 0; r < 2; r++) { /* where only its own options are wrong, a rank has its own */
+            if (strstr(ranks[r].line, differences[i].said) == NULL &&
+                ranks[r].status != TRI_ERR_INVALID_ARG)
+                fail_msg("case %d, rank %d: %s: %s", (int)i, r, tri_status_name(ranks[r].status),
+                         ranks[r].line);
+            assert_true(ranks[r].status == TRI_ERR_MISMATCH ||
+                        ranks[r].status == TRI_ERR_INVALID_ARG);
+        }
+    }
 }
 
 /* --- ways through a step -------------------------------------------------- */

@@ -25,7 +25,7 @@ static tri_status settle(tri_module *module, trii_step *step, bool others_wait)
         last = unit;
         status = trii_unit_settle(unit, step);
         if (status != TRI_OK && others_wait)
-            status = trii_ddp_tell(unit->group, status);
+            status = trii_unit_tell(unit, status);
     }
     return status == TRI_OK ? trii_step_run(step) : status;
 }

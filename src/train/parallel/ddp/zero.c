@@ -12,17 +12,6 @@
 
 static tri_status check_options(const tri_zero_options *opt)
 {
-    tri_status status = TRII_CHECK_RESERVED(tri_zero_options, opt);
-
-    if (status != TRI_OK || opt == NULL)
-        return status;
-    if (opt->mesh != NULL && opt->group != NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them");
-    if (opt->mesh != NULL && tri_mesh_axis_count(opt->mesh) > 2)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "a mesh of %d axes: one that divides, or one of replicas and one that "
-                         "divides (tri_mesh_submesh picks them)",
-                         tri_mesh_axis_count(opt->mesh));
     if (opt->stage < 0 || opt->stage > 3)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "there is no stage %d: 1 divides the optimizer's state, 2 gradients, too, "
@@ -40,6 +29,23 @@ static tri_status check_options(const tri_zero_options *opt)
                          "stage %d with a hook that needs all gradients at once: stage 1 keeps "
                          "them, and tri_bucket_hook_f16 and _bf16 go with any stage",
                          opt->stage);
+    return TRI_OK;
+}
+
+/* The ranks, without which no other can be told what is wrong here. */
+static tri_status check_ranks(const tri_zero_options *opt)
+{
+    tri_status status = TRII_CHECK_RESERVED(tri_zero_options, opt);
+
+    if (status != TRI_OK || opt == NULL)
+        return status;
+    if (opt->mesh != NULL && opt->group != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them");
+    if (opt->mesh != NULL && tri_mesh_axis_count(opt->mesh) > 2)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a mesh of %d axes: one that divides, or one of replicas and one that "
+                         "divides (tri_mesh_submesh picks them)",
+                         tri_mesh_axis_count(opt->mesh));
     return TRI_OK;
 }
 
@@ -65,8 +71,13 @@ static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, mesh_
         status = tri_group_split(axis, 0, 0, NULL, &own->within);
     if (status == TRI_OK)
         status = tri_group_split(copies, 0, 0, NULL, &own->across);
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "tri_zero");
+    if (status != TRI_OK) {
+        if (own->flat == NULL)
+            return status; /* all failed, or tri_mesh_flatten has told them */
+        (void)trii_ddp_tell(tri_mesh_group(own->flat, NULL), status);
+        (void)trii_ddp_tell(axis, status);
+        return trii_ddp_tell(copies, status);
+    }
     recipe->axis = axis;
     recipe->within = own->within;
     recipe->across = own->across;
@@ -74,9 +85,16 @@ static tri_status take_mesh(const tri_mesh *mesh, trii_ddp_recipe *recipe, mesh_
     return TRI_OK;
 }
 
-/* What stage 3 alone has. */
-static void take_rest(const tri_zero_options *opt, trii_ddp_recipe *recipe)
+static void take_options(const tri_zero_options *opt, trii_ddp_recipe *recipe)
 {
+    recipe->options.bucket_cap_bytes = opt->bucket_cap_bytes;
+    recipe->options.first_bucket_bytes = opt->first_bucket_bytes;
+    recipe->options.no_buffer_sync = opt->no_buffer_sync;
+    recipe->options.hook = opt->hook;
+    recipe->options.hook_state = opt->hook_state;
+    if (opt->stage > 0)
+        recipe->stage = opt->stage;
+    /* stage 3 */
     if (opt->prefetch != 0)
         recipe->prefetch = opt->prefetch > 0 ? opt->prefetch : 0;
     recipe->keep_after_forward = opt->keep_after_forward;
@@ -87,28 +105,23 @@ static void take_rest(const tri_zero_options *opt, trii_ddp_recipe *recipe)
 
 static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const char *call)
 {
-    const tri_status known = check_options(opt);
     tri_module *model;
     mesh_groups own = {0};
-    trii_ddp_recipe recipe = {.call = call, .stage = 1, .prefetch = 1, .known = known};
+    trii_ddp_recipe recipe = {.call = call, .stage = 1, .prefetch = 1, .known = check_ranks(opt)};
 
-    if (known != TRI_OK)
-        trii_err_prepend("%s", call);
-    if (known == TRI_OK && opt != NULL)
-        recipe.options = (tri_ddp_options){.group = opt->group,
-                                           .bucket_cap_bytes = opt->bucket_cap_bytes,
-                                           .first_bucket_bytes = opt->first_bucket_bytes,
-                                           .no_buffer_sync = opt->no_buffer_sync,
-                                           .hook = opt->hook,
-                                           .hook_state = opt->hook_state};
-    else if (opt != NULL)
+    recipe.is_lost = recipe.known != TRI_OK;
+    if (opt != NULL)
         recipe.options.group = opt->group;
-    if (known == TRI_OK && opt != NULL && opt->stage > 0)
-        recipe.stage = opt->stage;
-    if (known == TRI_OK && opt != NULL)
-        take_rest(opt, &recipe);
-    if (known == TRI_OK && opt != NULL && opt->mesh != NULL)
+    if (recipe.known == TRI_OK && opt != NULL && opt->mesh != NULL) {
         recipe.known = take_mesh(opt->mesh, &recipe, &own);
+        recipe.is_lost = recipe.known != TRI_OK;
+    }
+    if (recipe.known == TRI_OK && opt != NULL)
+        recipe.known = check_options(opt);
+    if (recipe.known == TRI_OK && opt != NULL)
+        take_options(opt, &recipe);
+    else if (recipe.known != TRI_OK)
+        recipe.known = TRII_FAIL_CTX(recipe.known, "%s", call);
     model = trii_ddp_make(own_net, &recipe);
     tri_group_unref(own.within);
     tri_group_unref(own.across);
