@@ -174,7 +174,7 @@ static tri_status record_gather(trii_unit *unit, trii_step *step, trii_unit_buck
         status = trii_record_host(step, &t->op, &call, &bucket->live);
     if (status != TRI_OK)
         return status;
-    bucket->live_in = step->generation;
+    bucket->live_in = bucket->read_in = step->generation;
     unit->gathered.whole[unit->gathered.n++ % TRII_UNIT_LIVE] = bucket->live;
     return TRI_OK;
 }

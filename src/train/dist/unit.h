@@ -161,7 +161,10 @@ struct trii_unit_bucket {
     int32_t epoch; /* counts updates */
     bool visited;  /* unshard.c's */
     trii_vid live;
-    uint64_t live_in;
+    uint64_t live_in, read_in; /* read_in: the last step that has read them */
+    /* When it was opened, if the step had read them: of what is there. */
+    bool is_hashed;
+    uint64_t hash;
     int64_t sent_ns, comm_ns, exposed_ns; /* see unit_timing.c */
     size_t sent_bytes;
     /* Of the backward that is being recorded: what sends the bucket, and its results. */

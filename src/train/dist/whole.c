@@ -10,6 +10,7 @@
 #include "os/reserve.h"
 #include "train/dist/unit_collective.h"
 #include "train/graph/step/recorder.h"
+#include "train/nn/module.h"
 
 static tri_status reserve(void *ctx, size_t bytes, void **data_out)
 {
@@ -30,6 +31,12 @@ tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out)
     tri_status status = trii_storage_create(&addresses, NULL, bytes, storage_out);
 
     return status == TRI_OK ? trii_reserve_open((*storage_out)->data, bytes) : status;
+}
+
+static uint64_t hash_of(const trii_unit_bucket *bucket)
+{
+    return trii_hash_bytes(1, bucket->whole->data,
+                           bucket->wire->bucket.count * tri_dtype_size(bucket->wire->bucket.dtype));
 }
 
 static tri_status gather(const trii_unit *unit, const trii_unit_bucket *bucket)
@@ -89,23 +96,28 @@ tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
         param->tensor->address_lent = false;
         param->version = param->tensor->version;
     }
+    bucket->is_hashed = step != NULL && bucket->read_in == step->generation;
+    if (bucket->is_hashed)
+        bucket->hash = hash_of(bucket);
     if (step != NULL)
         open_values(bucket, step);
     return TRI_OK;
 }
 
-/* Whether the program has written it, on all ranks alike; with an address it may have. */
+/* Whether the program has written it, on all ranks alike; one that has an address, which ranks may
+ * ask for to read alone, has if there is something else now. */
 static bool was_written(const trii_unit *unit, const trii_unit_bucket *bucket)
 {
-    bool written = false;
+    bool lent = false;
 
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
         const trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
 
-        written =
-            written || param->tensor->address_lent || param->tensor->version != param->version;
+        if (param->tensor->version != param->version)
+            return true;
+        lent = lent || param->tensor->address_lent;
     }
-    return written;
+    return lent && (!bucket->is_hashed || hash_of(bucket) != bucket->hash);
 }
 
 static void keep_part(const trii_unit_bucket *bucket)
@@ -119,7 +131,7 @@ static void keep_part(const trii_unit_bucket *bucket)
 
 /* What the step has read of the parameters it gets from the ranks now, if it reads it again. What
  * was written over has memory of its own, or is gone. */
-static void close_values(const trii_unit_bucket *bucket, trii_step *step)
+static void close_values(trii_unit_bucket *bucket, trii_step *step)
 {
     for (trii_vid v = 0; v < step->n_values; v++) {
         trii_value *value = &step->values[v];
@@ -137,6 +149,7 @@ static void close_values(const trii_unit_bucket *bucket, trii_step *step)
             known->value = TRII_NO_VALUE;
         value->state = TRII_VALUE_DROPPED;
         value->version = gone ? bucket->epoch - 1 : bucket->epoch;
+        bucket->read_in = step->generation;
         if (value->owner != NULL)
             continue;
         value->owner = tri_tensor_ref(tensor);
@@ -152,6 +165,7 @@ tri_status trii_unit_close(trii_unit *unit, trii_unit_bucket *bucket, trii_step 
     if (--bucket->n_opened > 0)
         return TRI_OK;
     keep_part(bucket);
+    bucket->live_in = 0; /* whatever this rank has written: all ranks gather it again */
     if (step != NULL && was_written(unit, bucket))
         trii_unit_forget_live(unit, bucket, step);
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {

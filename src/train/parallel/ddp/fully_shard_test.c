@@ -398,6 +398,21 @@ static tri_status forward_while_whole(tri_module *model, tri_optimizer *opt, int
     return tri_optimizer_step(opt);
 }
 
+/* In a step that has read the parameters already, by their address. */
+static tri_status one_rank_looks(tri_module *model, tri_optimizer *opt, int first)
+{
+    tri_tensor *loss = loss_of(model, first, 4);
+
+    for (int i = 0; i < 2; i++) {
+        TRY(tri_unshard_begin(model));
+        if (first == 0 && tri_data(tri_module_state(model, 2).tensor) == NULL)
+            return TRI_ERR_INTERNAL;
+        TRY(tri_unshard_end(model));
+    }
+    tri_backward(loss);
+    return tri_optimizer_step(opt);
+}
+
 /* Each layer again, the first one thrice. */
 static tri_status layers_are_shared(tri_module *model, tri_optimizer *opt, int first)
 {
@@ -497,6 +512,12 @@ static void a_forward_may_read_what_is_whole(void **state)
 {
     (void)state;
     check_way(forward_while_whole);
+}
+
+static void what_one_rank_looks_at_changes_nothing(void **state)
+{
+    (void)state;
+    check_way(one_rank_looks);
 }
 
 static void shared_layers_add_up_in_one_order(void **state)
@@ -632,6 +653,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_second_backward_gathers_again),
     cmocka_unit_test(a_second_update_reads_the_first),
     cmocka_unit_test(a_forward_may_read_what_is_whole),
+    cmocka_unit_test(what_one_rank_looks_at_changes_nothing),
     cmocka_unit_test(shared_layers_add_up_in_one_order),
     cmocka_unit_test(ranks_that_gather_other_layers_are_told),
     cmocka_unit_test(a_parameter_is_frozen_and_stays_where_it_is),
