@@ -81,11 +81,14 @@ static tri_status copy_whole(tri_module *module, whole *w)
     return trii_opened_end(&opened, status);
 }
 
-static tri_status save_whole(tri_module *module, const char *path, tri_group *group)
+/* status: of this rank's arguments. */
+static tri_status save_whole(tri_module *module, const char *path, tri_group *group,
+                             tri_status status)
 {
     whole w = {NULL, 0, NULL, 0};
-    tri_status status = tri_group_rank(group) == 0 ? make_room(module, &w) : TRI_OK;
 
+    if (status == TRI_OK && tri_group_rank(group) == 0)
+        status = make_room(module, &w);
     status = trii_ranks_agree(group, status);
     if (status == TRI_OK)
         status = copy_whole(module, &w);
@@ -106,11 +109,9 @@ tri_status tri_save(tri_module *module, const char *path)
 
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_save");
-    if (status != TRI_OK)
-        return status;
-    group = trii_group_of_state(module, NULL, NULL);
-    if (group != NULL)
-        return save_whole(module, path, group);
+    group = tri_module_status(module) == TRI_OK ? trii_group_of_state(module, NULL, NULL) : NULL;
+    if (group != NULL) /* the others hear what is wrong here */
+        return save_whole(module, path, group, status);
     if (status == TRI_OK)
         status = trii_snapshot_take(&s, module, NULL, NULL, NULL);
     if (status == TRI_OK)

@@ -225,8 +225,9 @@ tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old, 
 
     if (old != TRII_NO_VALUE && step->values[old].version != param->bucket->epoch)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "%s was updated after the forward that this is the gradient of, and what "
-                         "it was then is gone: call tri_backward before the update",
+                         "%s was updated since this step read it, and what it was then is gone: "
+                         "call tri_backward before the update, and end the steps of other threads "
+                         "before it",
                          param->name);
     if (TRII_UNLIKELY(r->scopes.replica.home != r->scopes.replica.device))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,

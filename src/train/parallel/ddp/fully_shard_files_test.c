@@ -182,10 +182,52 @@ static void each_rank_prints_what_it_has(void **state)
     check_ranks(ranks, 2);
 }
 
+/* --- failures ------------------------------------------------------------- */
+
+/* One rank's path is wrong, or the file of rank 0 cannot be written: all fail, and train on. */
+static tri_status save_badly(rank *r)
+{
+    const files *f = r->arg;
+    tri_module *model = model_of(r, true);
+    tri_optimizer *opt = tri_adam(model, 0.01, NULL);
+    const char *paths[] = {r->index == 1 ? NULL : f->whole, r->index == 0 ? "" : f->whole,
+                           "/no-such-folder/x"};
+
+    TRY(tri_optimizer_status(opt));
+    for (size_t i = 0; i < TRII_COUNT_OF(paths); i++) {
+        if (tri_save(model, paths[i]) == TRI_OK)
+            return TRII_FAIL(TRI_ERR_INTERNAL, "save %d did not fail", (int)i);
+        if (strstr(tri_last_error(), i == 0 ? "rank 1: tri_save" : "rank 0: ") == NULL)
+            return TRII_FAIL(TRI_ERR_INTERNAL, "save %d: %s", (int)i, tri_last_error());
+    }
+    TRY(train(model, opt, 0, 1));
+    TRY(tri_save(model, f->whole));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_save_that_fails_on_one_rank_fails_on_all(void **state)
+{
+    static rank ranks[2];
+    files f = {.sharded = true};
+    scratch s;
+
+    (void)state;
+    make_data();
+    scratch_begin(&s);
+    snprintf(f.whole, sizeof(f.whole), "%s", scratch_path(&s, "whole.safetensors"));
+    run_ranks(ranks, 2, save_badly, &f);
+    check_ranks(ranks, 2);
+    assert_int_equal(scratch_count(s.dir), 1);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_saved_goes_on_on_any_number_of_ranks),
     cmocka_unit_test(what_one_rank_cannot_do_fails_on_all),
     cmocka_unit_test(each_rank_prints_what_it_has),
+    cmocka_unit_test(a_save_that_fails_on_one_rank_fails_on_all),
 };
 
 TEST_MAIN(tests)
