@@ -102,19 +102,29 @@ VEC_INLINE vec vec_abs(vec x)
     return (vec)((vec_i)x & 0x7fffffff);
 }
 
+/* v * 2^k, where k is an integer from -126 to 128, or v and k are NaN. */
+VEC_INLINE vec vec_scale(vec v, vec k)
+{
+#if defined(VEC_SCALE)
+    return VEC_SCALE(v, k);
+#else
+    vec_i n = __builtin_convertvector(vec_select(k != k, vec_set(0), k), vec_i);
+
+    /* in two factors: there is no 2^128 */
+    return v * (vec)(((n >> 1) + 127) << 23) * (vec)(((n - (n >> 1)) + 127) << 23);
+#endif
+}
+
 /* e^x by range reduction to [-ln2/2, ln2/2] and a polynomial (the classic one of Cephes);
- * 2 units in the last place; results below the smallest normal number become 0. */
+ * 2 units in the last place; results below the smallest normal number become 0; NaN stays NaN. */
 VEC_INLINE vec vec_exp(vec x)
 {
-    vec clamped = vec_select(x > 88.72284f, vec_set(88.72284f), x);
-    vec k, r, y;
-    vec_i n;
+    const vec most = vec_set(88.72284f), least = vec_set(-87.33655f);
+    vec clamped = vec_select_less(most, x, most, x), k, r, y;
 
-    clamped = vec_select(x < -87.33655f, vec_set(-87.33655f), clamped);
-    clamped = vec_select(x != x, vec_set(0), clamped);
+    clamped = vec_select_less(clamped, least, least, clamped);
     /* Rounds to the nearest integer by adding and subtracting 1.5 * 2^23. */
     k = (clamped * 1.44269504088896341f + 12582912.0f) - 12582912.0f;
-    n = __builtin_convertvector(k, vec_i);
     r = clamped - k * 0.693359375f;
     r = r - k * -2.12194440e-4f;
     y = vec_set(1.9875691500e-4f);
@@ -123,12 +133,9 @@ VEC_INLINE vec vec_exp(vec x)
     y = y * r + 4.1665795894e-2f;
     y = y * r + 1.6666665459e-1f;
     y = y * r + 5.0000001201e-1f;
-    y = y * r * r + r + 1.0f;
-    /* 2^n in two factors: n may be 128. */
-    y = y * (vec)(((n >> 1) + 127) << 23) * (vec)(((n - (n >> 1)) + 127) << 23);
-    y = vec_select(x > 88.72284f, vec_set(INFINITY), y);
-    y = vec_select(x < -87.33655f, vec_set(0), y);
-    return vec_select(x != x, x, y);
+    y = vec_scale(y * r * r + r + 1.0f, k);
+    y = vec_select_less(most, x, vec_set(INFINITY), y);
+    return vec_select_less(x, least, vec_set(0), y);
 }
 
 /* ln x, after Cephes. */

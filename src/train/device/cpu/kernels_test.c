@@ -169,6 +169,50 @@ static void functions_are_those_of_the_c_library(void **state)
     }
 }
 
+/* Floats around `bound` and NaN, in a. */
+static void fill_around(float bound)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &bound, sizeof(bits));
+    bits -= N / 2;
+    for (int i = 0; i < N; i++, bits++)
+        memcpy(&a[i], &bits, sizeof(bits));
+    a[0] = NAN;
+    a[1] = -NAN;
+    a[2] = INFINITY;
+    a[3] = -INFINITY;
+}
+
+/* From the first float whose exponential is too large to the last whose is no normal number. */
+static void exponentials_end_at_their_bounds(void **state)
+{
+    const float bound[] = {88.72284f, -87.33655f, 0.34657359f, -0.34657359f};
+    const trii_cpu_kernels *table[MAX_TABLES];
+    int n = tables(table);
+
+    (void)state;
+    for (size_t k = 0; k < TRII_COUNT_OF(bound); k++) {
+        fill_around(bound[k]);
+        for (int t = 0; t < n; t++) {
+            float got[N];
+
+            table[t]->ew[TRII_EW_exp](got, a, NULL, NULL, N, NULL);
+            for (int i = 0; i < N; i++) {
+                double want = exp((double)a[i]);
+
+                if (a[i] >= 88.72284f || a[i] < -87.33655f)
+                    want = a[i] > 0 ? INFINITY : 0;
+                if (want != want
+                        ? got[i] == got[i]
+                        : (double)got[i] != want && !(fabs((double)got[i] - want) <= 4e-7 * want))
+                    fail_msg("table %d: exp of %.9g: %.9g instead of %.9g", t, (double)a[i],
+                             (double)got[i], want);
+            }
+        }
+    }
+}
+
 static void odd_functions_keep_the_sign_of_zero(void **state)
 {
     static const int codes[] = {TRII_EW_sqrt, TRII_EW_tanh, TRII_EW_silu, TRII_EW_gelu};
@@ -502,6 +546,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(element_wise_kernels_have_one_result),
         cmocka_unit_test(scalars_are_rounded_to_the_type_of_the_tensor),
         cmocka_unit_test(functions_are_those_of_the_c_library),
+        cmocka_unit_test(exponentials_end_at_their_bounds),
         cmocka_unit_test(odd_functions_keep_the_sign_of_zero),
         cmocka_unit_test(sgd_has_one_result),
         cmocka_unit_test(adam_has_one_result),

@@ -11,6 +11,9 @@
  *   VEC_WIDEN(h)  half a vector of floats as doubles: gcc converts a vector of AVX-512 in pieces
  *   VEC_LOAD_BF16(p), VEC_STORE_BF16(p, v)  optional: what the set has for bf16
  *   VEC_TO_F16(v), VEC_FROM_F16(h)  optional: to and from the bits of f16
+ *   VEC_SELECT_LESS(x, y, a, b)  optional: a where x < y, else b; gcc makes three instructions of
+ *                vec_select for AVX-512, whose masks are no vectors
+ *   VEC_SCALE(v, k)  optional: v * 2^k, rounded once, where k is integral or NaN
  * and followed by the kernels_*.h templates, which define static functions only.
  *
  * Element-wise kernels are plain loops that the compiler vectorises, without FMA: each rounds
@@ -141,6 +144,16 @@ VEC_INLINE void vec_copy_few(float *to, const float *from, int64_t n)
 VEC_INLINE vec vec_select(vec_i mask, vec a, vec b)
 {
     return (vec)((mask & (vec_i)a) | (~mask & (vec_i)b));
+}
+
+/* a where x < y, else b. */
+VEC_INLINE vec vec_select_less(vec x, vec y, vec a, vec b)
+{
+#if defined(VEC_SELECT_LESS)
+    return VEC_SELECT_LESS(x, y, a, b);
+#else
+    return vec_select(x < y, a, b);
+#endif
 }
 
 VEC_INLINE double vec_sum(vec v)
