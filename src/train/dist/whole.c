@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "comm/group/join/world.h"
 #include "os/reserve.h"
 #include "train/dist/unit_collective.h"
 #include "train/graph/step/recorder.h"
-#include "train/nn/module.h"
 
 static tri_status reserve(void *ctx, size_t bytes, void **data_out)
 {
@@ -35,8 +35,8 @@ tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out)
 
 static uint64_t hash_of(const trii_unit_bucket *bucket)
 {
-    return trii_hash_bytes(1, bucket->whole->data,
-                           bucket->wire->bucket.count * tri_dtype_size(bucket->wire->bucket.dtype));
+    return trii_hash(TRII_HASH_SEED, bucket->whole->data,
+                     bucket->wire->bucket.count * tri_dtype_size(bucket->wire->bucket.dtype));
 }
 
 static tri_status gather(const trii_unit *unit, const trii_unit_bucket *bucket)
