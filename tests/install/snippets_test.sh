@@ -186,6 +186,7 @@ printed "^\[20, 5\] on cpu:0$" "^Outside: input size \[30, 5\] output_size \[30,
 quietly env TRI_CPU_DEVICES=2 "$work/FROM_TUTORIALS"
 printed "^\[20, 5\] on cpu:1$" "^Let's use 2 devices!$"
 check_rpc
+check docs/DEEPSPEED.md 0 0
 check examples/README.md 0 0
 for name in ARCHITECTURE DEVICES STYLE TORCHRUN; do
     check docs/$name.md 0 0 internal
