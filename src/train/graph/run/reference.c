@@ -70,7 +70,8 @@ static void find_last_uses(run *r)
         for (int i = 0; i < node->n_in; i++) {
             trii_vid in = step->in_ids[node->first_in + i];
 
-            if (in != TRII_NO_VALUE && step->values[in].state == TRII_VALUE_PENDING)
+            /* One that was retired counts as dropped, but is computed here all the same. */
+            if (in != TRII_NO_VALUE && step->values[in].node >= r->segment->first_node)
                 slot_of(r, in)->last_use = n;
         }
         for (int o = 0; o < node->n_out; o++)
