@@ -1586,7 +1586,12 @@ typedef struct tri_zero_options {
     int64_t keep_below;
     const char *const *units;
     int n_units;
-    uint64_t reserved[8];
+    size_t prefetch_bytes;
+    tri_dtype gather_dtype;
+    int n_devices;
+    const tri_device *device_ids;
+    const tri_device *output_device;
+    uint64_t reserved[4];
 } tri_zero_options;
 tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);
 tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options *opt);

@@ -47,8 +47,8 @@ typedef struct tri_zero_options {
     bool no_buffer_sync;
     tri_bucket_hook hook;
     void *hook_state;
-    /* Stage 3, all that follows: how many buckets are gathered ahead of the one that is used; -1 =
-     * none, at most 7; 0 = 1 */
+    /* Stage 3, up to prefetch_bytes: how many buckets are gathered ahead of the one that is used;
+     * -1 = none, at most 7; 0 = 1, or 7 with prefetch_bytes */
     int prefetch;
     /* What forward has gathered stays until backward has read it: a third less is sent, and the
      * parameters are whole between the two (torch's reshard_after_forward=False). */
@@ -61,7 +61,21 @@ typedef struct tri_zero_options {
      * Larger ones than a bucket are several. NULL: buckets alone decide. Only used in this call. */
     const char *const *units;
     int n_units;
-    TRI_RESERVED(8);
+    /* What is gathered ahead has at most so many bytes, too: one bucket that has more starts when
+     * it is used (DeepSpeed's stage3_prefetch_bucket_size, and stage3_max_live_parameters less the
+     * bucket in use, which count elements). 0 = any number */
+    size_t prefetch_bytes;
+    /* BF16 or F16: a step gathers parameters in it, half the bytes, and reads them rounded (torch's
+     * MixedPrecisionPolicy(param_dtype)); what is kept, updated and saved stays f32. Those of fewer
+     * than two dimensions (biases, norms) or of f64, and what tri_unshard_begin has made whole, are
+     * read as they are. Linear layers that tri_autocast runs in bf16 round their weights anyway: a
+     * network of these keeps its bits. What is read in f32, such as an embedding, does not.
+     * 0 = as they are */
+    tri_dtype gather_dtype;
+    int n_devices;
+    const tri_device *device_ids;
+    const tri_device *output_device;
+    TRI_RESERVED(4);
 } tri_zero_options;
 
 /**
@@ -92,9 +106,9 @@ typedef struct tri_zero_options {
  *
  * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
  * optimizer.
- * Errors: those of tri_ddp; INVALID_ARG (stage), UNSUPPORTED (a parameter lies in the memory of a
- *   device; a hook that needs all gradients at once, and stage 2), STATE (the program has the
- *   address of a parameter's memory). A group of one divides and sends nothing.
+ * Errors: those of tri_ddp; INVALID_ARG (stage, gather_dtype), UNSUPPORTED (a parameter lies in the
+ *   memory of a device; a hook that needs all gradients at once, and stage 2), STATE (the program
+ *   has the address of a parameter's memory). A group of one divides and sends nothing.
  * Blocks until all ranks have called it.
  */
 TRI_API tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt);

@@ -10,7 +10,8 @@
  *
  * A gather has nothing but the ranks' parts for operands, so it could start when the step does.
  * What holds it back is what was recorded last before the gather of `prefetch` buckets ago: that
- * complete, what is in use are the buckets after it.
+ * complete, what is in use are the buckets after it. Where unit->prefetch_bytes bounds what is
+ * gathered ahead, it is fewer of them.
  */
 #include <string.h>
 
@@ -66,8 +67,11 @@ static tri_status live_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_unit_coll *t = (trii_unit_coll *)op;
     char *part;
-    tri_status status = find_part(t, buffers, &part);
+    tri_status status;
 
+    if (t->bucket->rounds)
+        return trii_unit_rounded_start(t, buffers->in, buffers->out[0]);
+    status = find_part(t, buffers, &part);
     if (status != TRI_OK)
         return status;
     return trii_unit_coll_gather(t, part, buffers->out[0]);
@@ -82,6 +86,8 @@ static tri_status live_go_on(trii_unit_coll *t, int64_t for_ns)
     status = trii_unit_coll_gathered(t, for_ns);
     if (status != TRI_OK)
         return status;
+    if (t->bucket->rounds)
+        trii_unit_rounded_end(t);
     trii_unit_coll_drop_aside(t);
     t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
@@ -120,20 +126,37 @@ static trii_vid last_computed(const trii_step *step)
     return TRII_NO_VALUE;
 }
 
+/* Of which gathers the next one, of so many bytes, is ahead: of how many of the last, itself
+ * included. */
+static unsigned depth_of(const trii_unit *unit, size_t bytes)
+{
+    size_t most = unit->prefetch_bytes > 0 ? unit->prefetch_bytes : SIZE_MAX, sum = bytes;
+    unsigned at = unit->gathered.n, depth = 0;
+
+    while (depth < (unsigned)unit->prefetch && sum <= most) {
+        depth++;
+        sum += depth <= at ? unit->gathered.bytes[(at - depth) % TRII_UNIT_LIVE] : 0;
+    }
+    return depth;
+}
+
 /* One more is gathered: retires what is too many, and says after what it may start (NO_VALUE: at
  * once). */
-static trii_vid make_way(trii_unit *unit, trii_step *step)
+static trii_vid make_way(trii_unit *unit, trii_step *step, size_t bytes)
 {
-    unsigned depth = (unsigned)unit->prefetch, at;
+    unsigned depth, at;
     trii_vid after;
 
     if (unit->gathered.generation != step->generation) {
         unit->gathered.generation = step->generation;
-        unit->gathered.n = 0;
+        unit->gathered.n = unit->gathered.kept = 0;
     }
     at = unit->gathered.n;
-    if (at > depth && !unit->keep_after_forward)
-        trii_value_retire(step, unit->gathered.whole[(at - depth - 1) % TRII_UNIT_LIVE]);
+    depth = depth_of(unit, bytes);
+    for (; unit->gathered.kept + depth < at; unit->gathered.kept++)
+        if (!unit->keep_after_forward)
+            trii_value_retire(step, unit->gathered.whole[unit->gathered.kept % TRII_UNIT_LIVE]);
+    unit->gathered.bytes[at % TRII_UNIT_LIVE] = bytes;
     unit->gathered.before[at % TRII_UNIT_LIVE] = last_computed(step);
     after = at >= depth ? unit->gathered.before[(at - depth) % TRII_UNIT_LIVE] : TRII_NO_VALUE;
     return after != TRII_NO_VALUE && step->values[after].state == TRII_VALUE_PENDING
@@ -144,7 +167,8 @@ static trii_vid make_way(trii_unit *unit, trii_step *step)
 static tri_status record_gather(trii_unit *unit, trii_step *step, trii_unit_bucket *bucket)
 {
     const tri_bucket *wire = &bucket->wire->bucket;
-    trii_vid in[TRII_UNIT_ITEMS + 1], after = make_way(unit, step);
+    trii_vid in[TRII_UNIT_ITEMS + 1],
+        after = make_way(unit, step, wire->count * tri_dtype_size(wire->dtype));
     trii_host_result result = {
         .type = {.dtype = wire->dtype,
                  .ndim = 1,

@@ -195,6 +195,7 @@ static tri_status make_values(trii_unit *unit, trii_unit_bucket *bucket)
         status = trii_unit_reserve(wire->bucket.count * size, &bucket->whole);
     if (status == TRI_OK)
         bucket->n_opened = 1;
+    bucket->rounds = trii_unit_rounds(unit, bucket);
     return status;
 }
 

@@ -14,6 +14,7 @@
  *   shards.c           which part of each bucket a rank has and updates (ZeRO)
  *   gather_op.c        parameters become whole after the update of such parts
  *   gathered.c         or only while a step uses them (ZeRO 3)
+ *   rounded.c          in 16 bits, if they are to be sent so
  *   whole.c            or while the program reads them
  *   unit_collective.h  the recorded collectives while they run: header_op.c, bucket_op.c
  *   unit_timing.c      how long each bucket takes, and how much is sent
@@ -116,6 +117,7 @@ typedef struct trii_unit_coll {
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
     size_t from, until; /* gather: of which elements of the bucket */
+    size_t sent;        /* gather: bytes of this rank's part of them */
     bool gathers_grads; /* gather: of gradients, else of parameters */
     char *aside;        /* gather, while it runs: where it happens, if not in the bucket; owned */
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
@@ -154,6 +156,7 @@ struct trii_unit_bucket {
     size_t *counts, *some; /* some: [size], for calls that give a part of it */
     trii_storage *values;  /* stage 3: of this rank's part alone */
     trii_unit_coll *gathers;
+    bool rounds; /* stage 3: they send 16 bits of some of its parameters */
     /* Stage 3: the parameters' own memory, addresses that only have memory while the program reads
      * them (n_opened > 0); the last gather's result, in the step of this generation. */
     trii_storage *whole;
@@ -227,16 +230,21 @@ struct trii_unit {
      * after the whole walk of a backward pass, and in one group none would start before its last
      * gather. A reference. */
     tri_group *apart;
-    /* So many buckets are gathered before the one that is used is done with. */
+    /* So many buckets, of at most so many bytes (0 = any number), are gathered before the one that
+     * is used is done with. */
     int prefetch;
+    size_t prefetch_bytes;
+    tri_dtype gather_dtype;  /* BF16, F16: in which they are sent; NONE: as they are */
     bool keep_after_forward; /* what forward has gathered stays for backward */
     int64_t keep_below;      /* parameters of fewer elements stay whole, as in stage 2 */
-    /* The last gathers of the step of this generation, number n - 1 the last of them: their
-     * results, and the last value that was recorded before each (NO_VALUE: none that pends). */
+    /* The last gathers of the step of this generation, number n - 1 the last of them, of which
+     * those below `kept` are retired: their results and their bytes, and the last value that was
+     * recorded before each (NO_VALUE: none that pends). */
     struct {
         uint64_t generation;
-        unsigned n;
+        unsigned n, kept;
         trii_vid whole[TRII_UNIT_LIVE], before[TRII_UNIT_LIVE];
+        size_t bytes[TRII_UNIT_LIVE];
     } gathered;
     trii_storage *staging[2];
     /* The last operation that reads or writes it, in the step of this generation. */
@@ -416,6 +424,8 @@ tri_status trii_unit_resolve(trii_step *step, tri_tensor *tensor, trii_vid old,
                              trii_vid *value_out) TRI_MUST_CHECK;
 /* Parameters of the bucket have new contents: what the step has gathered is of before. */
 void trii_unit_forget_live(const trii_unit *unit, trii_unit_bucket *bucket, trii_step *step);
+/* rounded.c: whether gathers of the bucket send 16 bits of some of its parameters. */
+bool trii_unit_rounds(const trii_unit *unit, const trii_unit_bucket *bucket);
 /* Addresses for the parameters of a bucket, with memory until it is closed. */
 tri_status trii_unit_reserve(size_t bytes, trii_storage **storage_out) TRI_MUST_CHECK;
 /* Parameters of the bucket can be read and written in their own memory, until as many calls have

@@ -241,34 +241,40 @@ size_t trii_unit_coll_own(const trii_unit_coll *t, size_t *first_out)
     return among(t, t->bucket->wire->first, t->bucket->wire->own, first_out);
 }
 
-tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole)
+tri_status trii_unit_coll_send(trii_unit_coll *t, const void *part, void *whole, tri_dtype dtype)
 {
-    const tri_bucket *wire = &t->bucket->wire->bucket;
     tri_group *axis = runs_apart(t) ? t->unit->apart : trii_unit_parts(t->unit);
-    size_t begin = 0, unused;
 
-    for (int r = 0; r < tri_group_size(axis); begin += t->bucket->counts[r++])
-        t->bucket->some[r] = among(t, begin, t->bucket->counts[r], &unused);
     t->state = TRII_UNIT_COLL_STARTED;
+    t->sent = t->bucket->some[tri_group_rank(axis)] * tri_dtype_size(dtype);
     t->unit->volume.all_gather += (int64_t)(t->until - t->from);
     if (TRII_UNLIKELY(t->unit->stats.on))
         trii_unit_stats_sent(t->bucket);
     trii_unit_coll_blame(t);
     return trii_unit_called(t->unit,
-                            trii_all_gather_tagged(axis, part, whole, t->bucket->some, wire->dtype,
-                                                   wire->index + 1, &t->work));
+                            trii_all_gather_tagged(axis, part, whole, t->bucket->some, dtype,
+                                                   t->bucket->wire->bucket.index + 1, &t->work));
+}
+
+tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole)
+{
+    const size_t *counts = t->bucket->counts;
+    size_t begin = 0, unused;
+
+    for (int r = 0; r < tri_group_size(trii_unit_parts(t->unit)); begin += counts[r++])
+        t->bucket->some[r] = among(t, begin, counts[r], &unused);
+    return trii_unit_coll_send(t, part, whole, t->bucket->wire->bucket.dtype);
 }
 
 tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns)
 {
-    size_t first, size = tri_dtype_size(t->bucket->wire->bucket.dtype);
     int64_t since = TRII_UNLIKELY(t->unit->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
     tri_status status = trii_unit_coll_work(t->unit, &t->work, for_ns);
 
     if (since != 0)
         trii_unit_stats_waited(t->unit, t->bucket, since);
-    if (status == TRI_OK && TRII_UNLIKELY(t->unit->stats.on)) /* what it has sent is its own part */
-        trii_unit_stats_over(t->unit, t->bucket, trii_unit_coll_own(t, &first) * size);
+    if (status == TRI_OK && TRII_UNLIKELY(t->unit->stats.on))
+        trii_unit_stats_over(t->unit, t->bucket, t->sent);
     return status;
 }
 

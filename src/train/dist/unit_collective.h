@@ -39,6 +39,13 @@ tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step
 /* All ranks' parts of its bucket, of which this rank's lies as `part` says, come to `whole`: of
  * elements t->from to t->until of the bucket, which begin there. */
 tri_status trii_unit_coll_gather(trii_unit_coll *t, const void *part, void *whole) TRI_MUST_CHECK;
+/* The same with t->bucket->some set, which counts elements of this type. */
+tri_status trii_unit_coll_send(trii_unit_coll *t, const void *part, void *whole,
+                               tri_dtype dtype) TRI_MUST_CHECK;
+/* rounded.c: of a bucket that `rounds`, whose parameters' pieces are in[t->n] and whose result is
+ * `whole`; once it is gathered it ends. */
+tri_status trii_unit_rounded_start(trii_unit_coll *t, void *const *in, void *whole) TRI_MUST_CHECK;
+void trii_unit_rounded_end(trii_unit_coll *t);
 /* Where this rank's begin among all elements of the bucket, and how many there are. */
 size_t trii_unit_coll_own(const trii_unit_coll *t, size_t *first_out);
 /* As trii_unit_coll_work. */

@@ -279,6 +279,8 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     ddp->unit.call = recipe->call;
     ddp->unit.stage = recipe->stage;
     ddp->unit.prefetch = recipe->prefetch;
+    ddp->unit.prefetch_bytes = recipe->prefetch_bytes;
+    ddp->unit.gather_dtype = recipe->gather_dtype;
     ddp->unit.keep_after_forward = recipe->keep_after_forward;
     ddp->units = recipe->units;
     ddp->n_units = recipe->stage == 3 ? recipe->n_units : 0;

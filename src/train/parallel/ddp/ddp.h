@@ -60,6 +60,8 @@ typedef struct trii_ddp_recipe {
     tri_ddp_options options;
     int stage;    /* of ZeRO; 0: DDP */
     int prefetch; /* stage 3: this and what follows as in trii_unit */
+    size_t prefetch_bytes;
+    tri_dtype gather_dtype;
     bool keep_after_forward;
     int64_t keep_below;
     const char *const *units; /* [n_units], as in tri_zero_options */

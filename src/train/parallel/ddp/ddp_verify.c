@@ -21,31 +21,45 @@ typedef struct comparison {
     bool contents, buffers;
 } comparison;
 
-static void describe_options(const trii_ddp *ddp, char line[TRII_AGREE_LINE])
+#define OPTIONS_LINE (2 * TRII_AGREE_LINE) /* of which a message shows the beginning */
+
+/* Of stage 3: those that are set. */
+static int describe_sharding(const trii_ddp *ddp, char *line, size_t room)
 {
-    const tri_ddp_options *o = &ddp->options;
+    const trii_unit *unit = &ddp->unit;
+    char bytes[40] = "", keeps[40] = "", units[64] = "";
 
-    char divided[160] = "", units[64] = "";
-
+    if (unit->prefetch_bytes > 0)
+        snprintf(bytes, sizeof(bytes), " of %zu bytes", unit->prefetch_bytes);
+    if (unit->keep_below > 0)
+        snprintf(keeps, sizeof(keeps), ", keep_below %lld", (long long)unit->keep_below);
     for (int k = 0; k < ddp->n_units && ddp->units != NULL; k++)
         snprintf(units + strlen(units), sizeof(units) - strlen(units), "%s%s",
                  k == 0 ? ", units " : " ", ddp->units[k]);
+    return snprintf(line, room, ", stage 3, prefetch %d%s%s%s%s%s%s", unit->prefetch, bytes, keeps,
+                    unit->keep_after_forward ? ", keep_after_forward" : "", units,
+                    unit->gather_dtype != TRI_DTYPE_NONE ? ", gathered in " : "",
+                    unit->gather_dtype != TRI_DTYPE_NONE ? tri_dtype_name(unit->gather_dtype) : "");
+}
+
+static void describe_options(const trii_ddp *ddp, char line[OPTIONS_LINE])
+{
+    const tri_ddp_options *o = &ddp->options;
+    int used = snprintf(line, OPTIONS_LINE, "options: buckets of %zu and %zu bytes",
+                        o->first_bucket_bytes, o->bucket_cap_bytes);
+
     if (ddp->unit.stage == 3)
-        snprintf(divided, sizeof(divided),
-                 ", sharded (stage 3): prefetch %d, keep_below %lld, keep_after_forward %d%s",
-                 ddp->unit.prefetch, (long long)ddp->unit.keep_below, ddp->unit.keep_after_forward,
-                 units);
+        used += describe_sharding(ddp, line + used, (size_t)(OPTIONS_LINE - used));
     else if (ddp->unit.stage > 0)
-        snprintf(divided, sizeof(divided), ", divided by %s, stage %d", ddp->unit.call,
-                 ddp->unit.stage);
-    snprintf(line, TRII_AGREE_LINE, "options: buckets of %zu and %zu bytes%s%s%s",
-             o->first_bucket_bytes, o->bucket_cap_bytes,
+        used += snprintf(line + used, (size_t)(OPTIONS_LINE - used), ", divided by %s, stage %d",
+                         ddp->unit.call, ddp->unit.stage);
+    snprintf(line + used, (size_t)(OPTIONS_LINE - used), "%s%s",
              o->hook == NULL                        ? ""
              : o->hook == tri_bucket_hook_f16       ? ", hook f16"
              : o->hook == tri_bucket_hook_bf16      ? ", hook bf16"
              : o->hook == tri_bucket_hook_power_sgd ? ", hook power_sgd"
                                                     : ", a hook",
-             o->no_buffer_sync ? ", no_buffer_sync" : "", divided);
+             o->no_buffer_sync ? ", no_buffer_sync" : "");
 }
 
 /* What tells a layer from another one with the same tensors. */
@@ -69,17 +83,20 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
 {
     const comparison *c = ctx;
     tri_state_entry entry = entry_of(c, index);
+    char options[OPTIONS_LINE];
     int used;
 
     if (index == 0 && c->failed != NULL) {
         snprintf(line, TRII_AGREE_LINE, "none: %s", c->failed);
         return;
     }
+    if (index == 0 && c->ddp != NULL) {
+        describe_options(c->ddp, options);
+        snprintf(line, TRII_AGREE_LINE, "%.*s", TRII_AGREE_LINE - 1, options);
+        return;
+    }
     if (index == 0) {
-        if (c->ddp != NULL)
-            describe_options(c->ddp, line);
-        else
-            snprintf(line, TRII_AGREE_LINE, "root %d", c->root);
+        snprintf(line, TRII_AGREE_LINE, "root %d", c->root);
         return;
     }
     if (entry.name == NULL) {
@@ -105,7 +122,7 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
 {
     const comparison *c = ctx;
     tri_state_entry entry = entry_of(c, index);
-    char line[TRII_AGREE_LINE] = {0};
+    char line[OPTIONS_LINE] = {0};
     uint64_t mixed;
     tri_status status = TRI_OK;
 
@@ -114,7 +131,10 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
         return TRI_OK;
     if (c->ddp == NULL && index > 0 && index % 2 == 0)
         return TRI_OK; /* contents fit into any layer that has such tensors */
-    describe(ctx, index, line);
+    if (index == 0 && c->ddp != NULL && c->failed == NULL)
+        describe_options(c->ddp, line);
+    else
+        describe(ctx, index, line);
     mixed = trii_hash_bytes(1, line, strlen(line));
     for (int k = 0; index == 0 && c->ddp != NULL && c->ddp->units != NULL && k < c->ddp->n_units;
          k++) /* of which the line may not have all */

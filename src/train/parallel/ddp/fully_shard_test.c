@@ -295,7 +295,7 @@ static const struct difference {
 } differences[] = {
     {{{.keep_below = 0}, {.keep_below = 1}},
      "rank 1 has options: buckets of 1048576 and 26214400 "
-     "bytes, sharded (stage 3): prefetch 1, keep_below 1"},
+     "bytes, stage 3, prefetch 1, keep_below 1"},
     {{{.stage = 2}, {.stage = 3}},
      "rank 0 has options: buckets of 1048576 and 26214400 bytes, "
      "divided by tri_fully_shard, stage 2"},

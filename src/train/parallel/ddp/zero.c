@@ -6,6 +6,7 @@
 
 #include <trireme/zero.h>
 
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/option.h"
 #include "train/parallel/ddp/ddp.h"
@@ -20,6 +21,10 @@ static tri_status check_options(const tri_zero_options *opt)
     if (opt->prefetch < -1 || opt->prefetch >= TRII_UNIT_LIVE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "prefetch %d: -1 (none) to %d buckets (0 = 1)",
                          opt->prefetch, TRII_UNIT_LIVE - 1);
+    if (opt->gather_dtype != TRI_DTYPE_NONE && !trii_dtype_is_half(opt->gather_dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "gather_dtype %s: bf16 or f16 (0 = each parameter in its own)",
+                         tri_dtype_name(opt->gather_dtype));
     if (opt->keep_below < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "keep_below %" PRId64 ": a number of elements",
                          opt->keep_below);
@@ -92,11 +97,18 @@ static void take_options(const tri_zero_options *opt, trii_ddp_recipe *recipe)
     recipe->options.no_buffer_sync = opt->no_buffer_sync;
     recipe->options.hook = opt->hook;
     recipe->options.hook_state = opt->hook_state;
+    recipe->options.device_ids = opt->device_ids;
+    recipe->options.n_devices = opt->n_devices;
+    recipe->options.output_device = opt->output_device;
     if (opt->stage > 0)
         recipe->stage = opt->stage;
     /* stage 3 */
     if (opt->prefetch != 0)
         recipe->prefetch = opt->prefetch > 0 ? opt->prefetch : 0;
+    else if (opt->prefetch_bytes > 0)
+        recipe->prefetch = TRII_UNIT_LIVE - 1;
+    recipe->prefetch_bytes = opt->prefetch_bytes;
+    recipe->gather_dtype = opt->gather_dtype;
     recipe->keep_after_forward = opt->keep_after_forward;
     recipe->keep_below = opt->keep_below;
     recipe->units = opt->units;
