@@ -1147,6 +1147,7 @@ typedef struct tri_state_source {
 typedef struct tri_load_options {
     bool partial;
     bool convert;
+    const char *prefix;
     const char *(*rename)(const char *name, char *room, void *arg);
     void *arg;
     FILE *report;
@@ -1573,6 +1574,61 @@ typedef struct tri_nn_sync_batch_norm_options {
 } tri_nn_sync_batch_norm_options;
 tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_norm_options *opt);
 int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
+typedef struct tri_torch_file tri_torch_file;
+typedef struct tri_torch_tensor {
+    const char *name;
+    tri_dtype dtype;
+    const char *type_name;
+    size_t element_bytes;
+    int ndim;
+    int64_t shape[8];
+    int64_t stride[8];
+    int64_t offset;
+    const char *storage;
+    uint64_t storage_bytes;
+    uint64_t file_offset;
+    uint64_t bytes;
+    bool requires_grad;
+    uint64_t reserved[4];
+} tri_torch_tensor;
+typedef enum tri_torch_kind {
+    TRI_TORCH_NONE = 0,
+    TRI_TORCH_BOOL = 1,
+    TRI_TORCH_INT = 2,
+    TRI_TORCH_FLOAT = 3,
+    TRI_TORCH_TEXT = 4,
+    TRI_TORCH_BYTES = 5,
+    TRI_TORCH_TUPLE = 6,
+    TRI_TORCH_LIST = 7,
+    TRI_TORCH_SET = 8,
+    TRI_TORCH_DICT = 9,
+    TRI_TORCH_TENSOR = 10,
+    TRI_TORCH_OBJECT = 11,
+} tri_torch_kind;
+typedef struct tri_torch_value {
+    tri_torch_kind kind;
+    int64_t integer;
+    double real;
+    const char *text;
+    size_t bytes;
+    const struct tri_torch_value *const *items;
+    int64_t n;
+    const tri_torch_tensor *tensor;
+    const struct tri_torch_value *arguments;
+    const struct tri_torch_value *state;
+    uint64_t reserved[2];
+} tri_torch_value;
+tri_status tri_torch_open(const char *path, tri_torch_file **file_out);
+void tri_torch_close(tri_torch_file *file);
+const tri_torch_value *tri_torch_root(const tri_torch_file *file);
+const tri_torch_value *tri_torch_item(const tri_torch_value *dict, const char *key);
+int64_t tri_torch_count(const tri_torch_file *file);
+const tri_torch_tensor *tri_torch_at(const tri_torch_file *file, int64_t index);
+const tri_torch_tensor *tri_torch_find(const tri_torch_file *file, const char *name);
+tri_status tri_torch_read(tri_torch_file *file, int64_t index, void *data, size_t bytes);
+tri_tensor *tri_torch_tensor_named(tri_torch_file *file, const char *name);
+tri_status tri_torch_write(const char *path, const tri_safetensors_entry *entries, int64_t n);
+tri_status tri_torch_save(tri_module *module, const char *path);
 typedef struct tri_zero_options {
     tri_group *group;
     const tri_mesh *mesh;

@@ -348,6 +348,9 @@ typedef struct tri_load_options {
      * there is a report */
     bool partial;
     bool convert; /* f16, bf16, f32 and f64 are converted to the dtype of the entry */
+    /* Only sources whose names begin with it, which is dropped: "state_dict.", "model.". NULL: all;
+     * of a file that holds more than weights, those that are clearly meant (tri_load) */
+    const char *prefix;
     /* Returns the entry's name for a source's name: `name` itself, or a text written to room
      * [TRI_STATE_NAME_MAX], or NULL to leave this source out. NULL: names stay. */
     const char *(*rename)(const char *name, char *room, void *arg);

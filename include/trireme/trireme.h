@@ -23,6 +23,7 @@
 #include <trireme/remote.h>
 #include <trireme/sync_batch_norm.h>
 #include <trireme/tensor.h>
+#include <trireme/torch_file.h>
 #include <trireme/trainer.h>
 #include <trireme/zero.h>
 

@@ -361,23 +361,17 @@ static void writer_release(trii_writer *writer)
     *writer = (trii_writer){.fd = -1};
 }
 
-static tri_status sync_parent(const char *path)
+/* Of a name, which is cut: after the rename nothing may fail for want of memory. */
+static tri_status sync_parent(char *name)
 {
-    const char *slash = strrchr(path, '/');
-    tri_status status;
-    char *parent;
+    char *slash = strrchr(name, '/');
 
     if (slash == NULL)
         return trii_folder_sync(".");
-    if (slash == path)
+    if (slash == name)
         return trii_folder_sync("/");
-    parent = trii_strdup(path, "path");
-    if (parent == NULL)
-        return TRI_ERR_NO_MEMORY;
-    parent[slash - path] = '\0';
-    status = trii_folder_sync(parent);
-    trii_free(parent);
-    return status;
+    *slash = '\0';
+    return trii_folder_sync(name);
 }
 
 static tri_status writer_end(trii_writer *writer, bool sync)
@@ -398,7 +392,7 @@ static tri_status writer_end(trii_writer *writer, bool sync)
     if (status != TRI_OK)
         unlink(writer->temporary);
     else if (sync)
-        status = sync_parent(writer->path);
+        status = sync_parent(writer->temporary);
     writer_release(writer);
     return status;
 }

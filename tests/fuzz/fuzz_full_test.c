@@ -45,6 +45,13 @@ static void a_million_safetensors(void **state)
     fuzz_mutations(&safetensors_target, MILLION);
 }
 
+static void a_million_torch_files(void **state)
+{
+    (void)state;
+    quiet();
+    fuzz_mutations(&torch_files_target, MILLION);
+}
+
 static void a_quarter_of_a_million_idx_files(void **state)
 {
     (void)state;
@@ -88,6 +95,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_million_handshakes),
     cmocka_unit_test(a_million_frames_of_agents),
     cmocka_unit_test(a_million_safetensors),
+    cmocka_unit_test(a_million_torch_files),
     cmocka_unit_test(a_quarter_of_a_million_idx_files),
     cmocka_unit_test(a_tenth_of_a_million_images),
     cmocka_unit_test(a_million_event_files),

@@ -59,6 +59,14 @@ static void safetensors_take_anything(void **state)
     fuzz_mutations(&safetensors_target, 5000);
 }
 
+static void torch_files_take_anything(void **state)
+{
+    (void)state;
+    quiet();
+    fuzz_corpus(&torch_files_target);
+    fuzz_mutations(&torch_files_target, 5000);
+}
+
 static void idx_files_take_anything(void **state)
 {
     (void)state;
@@ -96,6 +104,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(frames_of_agents_take_anything),
     cmocka_unit_test(tcp_frames_take_anything),
     cmocka_unit_test(safetensors_take_anything),
+    cmocka_unit_test(torch_files_take_anything),
     cmocka_unit_test(idx_files_take_anything),
     cmocka_unit_test(event_files_take_anything),
     cmocka_unit_test(tables_take_anything),

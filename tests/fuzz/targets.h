@@ -305,6 +305,25 @@ static void run_safetensors(const uint8_t *data, size_t bytes)
     tri_safetensors_close(file);
 }
 
+static void run_torch_files(const uint8_t *data, size_t bytes)
+{
+    long live = trii_alloc_live();
+    tri_torch_file *file = NULL;
+    char elements[4096];
+
+    if (tri_torch_open(as_file(data, bytes), &file) == TRI_OK) {
+        for (int64_t i = 0; i < tri_torch_count(file); i++) {
+            const tri_torch_tensor *t = tri_torch_at(file, i);
+
+            assert_non_null(tri_torch_find(file, t->name));
+            if (t->bytes <= sizeof(elements))
+                (void)!tri_torch_read(file, i, elements, (size_t)t->bytes);
+        }
+    }
+    tri_torch_close(file);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
 static void run_idx(const uint8_t *data, size_t bytes)
 {
     trii_idx idx;
@@ -343,6 +362,7 @@ static void run_images(const uint8_t *data, size_t bytes)
 }
 
 static const fuzz_target images_target = {.name = "images", .run = run_images};
+static const fuzz_target torch_files_target = {.name = "torch_files", .run = run_torch_files};
 static const fuzz_target safetensors_target = {.name = "safetensors", .run = run_safetensors};
 static const fuzz_target idx_target = {.name = "idx", .run = run_idx};
 

@@ -65,6 +65,8 @@ const char *misuse_good_text(const misuse_pick *p, int i)
         {"tri_model_by_name", "name", "mlp:3,2"},
         {"tri_safetensors_find", "name", "weight"},
         {"tri_safetensors_tensor", "name", "weight"},
+        {"tri_torch_find", "name", "weight"},
+        {"tri_torch_tensor_named", "name", "weight"},
         {"tri_checkpoint_open", "folder", "checkpoints"},
         {"tri_checkpoint_fetch", "folder", "checkpoints"},
         {"tri_checkpoint_save", "folder", "saved"},
@@ -84,6 +86,8 @@ const char *misuse_good_text(const misuse_pick *p, int i)
 
     if (is(function, "tri_safetensors_open") || is(function, "tri_load"))
         return misuse_good_file();
+    if (is(function, "tri_torch_open"))
+        return misuse_good_torch_file();
     if (is(function, "tri_dataset_idx"))
         return good_idx(is(name, "images_path"));
     if (is(function, "tri_dataset_tokens"))

@@ -23,6 +23,7 @@ static inline bool is(const char *type, const char *what)
 void *misuse_good_object(const misuse_pick *p, int i);
 tri_status misuse_good_checkpoint(tri_checkpoint **checkpoint_out);
 const char *misuse_good_file(void);
+const char *misuse_good_torch_file(void);
 const tri_batch_norm_args *misuse_good_norm(void);
 extern const tri_rpc_function misuse_good_rpc_function;
 

@@ -185,6 +185,11 @@ const char *misuse_good_file(void)
                                                                              : NULL;
 }
 
+const char *misuse_good_torch_file(void)
+{
+    return tri_torch_save(tri_nn_linear(3, 2, NULL), "good.pth") == TRI_OK ? "good.pth" : NULL;
+}
+
 tri_status misuse_good_checkpoint(tri_checkpoint **checkpoint_out)
 {
     tri_module *module = tri_nn_linear(3, 2, NULL);
@@ -279,6 +284,7 @@ void *misuse_good_object(const misuse_pick *p, int i)
         tri_power_sgd *power;
         tri_reducer *reducer;
         tri_safetensors *file;
+        tri_torch_file *torch_file;
         tri_checkpoint *checkpoint;
         tri_checkpoint_writer *writer;
         tri_ema *ema;
@@ -351,6 +357,8 @@ void *misuse_good_object(const misuse_pick *p, int i)
                                                : good_call(p->row->name, made.ref, &made.call);
     else if (strstr(type, "tri_safetensors ") != NULL)
         status = tri_safetensors_open(misuse_good_file(), &made.file);
+    else if (strstr(type, "tri_torch_file ") != NULL)
+        status = tri_torch_open(misuse_good_torch_file(), &made.torch_file);
     else if (strstr(type, "tri_checkpoint ") != NULL)
         status = misuse_good_checkpoint(&made.checkpoint);
     else if (strstr(type, "tri_checkpoint_writer ") != NULL)

@@ -16,35 +16,34 @@
 #include "train/checkpoint/part_read.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/checkpoint/transfer.h"
+#include "train/checkpoint/weights.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
 
 /* --- modules -------------------------------------------------------------- */
 
-/* Of all entries of the file; free it. */
-static tri_status make_sources(const tri_safetensors *file, tri_state_source **sources_out)
+static tri_status read_source(void *arg, int64_t source, const void **data_out)
 {
-    int64_t n = tri_safetensors_count(file);
-    tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
+    trii_weights *weights = arg;
 
-    if (sources == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < n; i++) {
-        const tri_safetensors_entry *e = tri_safetensors_at(file, i);
+    return weights->kind->data(weights, source, data_out);
+}
 
-        sources[i] = (tri_state_source){
-            .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .data = e->data};
-        memcpy(sources[i].shape, e->shape, sizeof(e->shape));
-    }
-    *sources_out = sources;
-    return TRI_OK;
+static tri_status load(tri_module *module, const char *path, trii_weights *weights,
+                       const tri_load_options *opt)
+{
+    tri_status status = trii_module_load(module, weights->sources, weights->n, opt,
+                                         &(trii_state_reader){read_source, weights});
+
+    if (status != TRI_OK) /* the file is at fault */
+        status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
+    return status;
 }
 
 tri_status tri_load(tri_module *module, const char *path, const tri_load_options *opt)
 {
-    tri_safetensors *file = NULL;
-    tri_state_source *sources = NULL;
+    trii_weights weights = {.kind = NULL};
     tri_status status = trii_need_text(path, "tri_load", "path");
 
     if (status == TRI_OK)
@@ -58,20 +57,15 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
             status = trii_refuse_pieces("tri_load", "tri_checkpoint_restore loads");
     }
     if (status == TRI_OK)
-        status = tri_safetensors_open(path, &file);
-    if (status == TRI_OK)
-        status = make_sources(file, &sources);
+        status = trii_weights_open(
+            path, opt != NULL && opt->prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE,
+            &weights);
     /* Ranks that have pieces of the module make it whole together, a part at a time. */
     if (module != NULL && tri_module_status(module) == TRI_OK)
         status = trii_ranks_agree(trii_group_of_state(module, NULL, NULL), status);
-    if (status == TRI_OK) {
-        status = tri_module_load(module, sources, tri_safetensors_count(file), opt);
-        if (status != TRI_OK) /* the file is at fault */
-            status =
-                TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
-    }
-    trii_free(sources);
-    tri_safetensors_close(file);
+    if (status == TRI_OK)
+        status = load(module, path, &weights, opt);
+    trii_weights_close(&weights);
     return status;
 }
 

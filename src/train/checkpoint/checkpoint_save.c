@@ -8,6 +8,7 @@
 
 #include <trireme/group.h>
 #include <trireme/optim.h>
+#include <trireme/torch_file.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -81,9 +82,18 @@ static tri_status copy_whole(tri_module *module, whole *w)
     return trii_opened_end(&opened, status);
 }
 
+/* What writes the tensors of a module into one file. */
+typedef tri_status (*file_write)(const char *path, const tri_safetensors_entry *entries, int64_t n);
+
+static tri_status write_safetensors(const char *path, const tri_safetensors_entry *entries,
+                                    int64_t n)
+{
+    return tri_safetensors_write(path, entries, n, &(tri_metadata){"format", "pt"}, 1);
+}
+
 /* status: of this rank's arguments. */
 static tri_status save_whole(tri_module *module, const char *path, tri_group *group,
-                             tri_status status)
+                             file_write write, tri_status status)
 {
     whole w = {NULL, 0, NULL, 0};
 
@@ -93,7 +103,7 @@ static tri_status save_whole(tri_module *module, const char *path, tri_group *gr
     if (status == TRI_OK)
         status = copy_whole(module, &w);
     if (status == TRI_OK && w.entries != NULL)
-        status = tri_safetensors_write(path, w.entries, w.n, &(tri_metadata){"format", "pt"}, 1);
+        status = write(path, w.entries, w.n);
     trii_pages_free(w.data, w.bytes);
     trii_free(w.entries);
     return trii_ranks_agree(group, status);
@@ -101,24 +111,33 @@ static tri_status save_whole(tri_module *module, const char *path, tri_group *gr
 
 /* --- of any module -------------------------------------------------------- */
 
-tri_status tri_save(tri_module *module, const char *path)
+static tri_status save(tri_module *module, const char *path, const char *call, file_write write)
 {
     trii_snapshot s = {.n_parts = 0};
-    tri_status status = trii_need_text(path, "tri_save", "path");
+    tri_status status = trii_need_text(path, call, "path");
     tri_group *group;
 
     if (status == TRI_OK)
-        status = trii_check_module(module, "tri_save");
+        status = trii_check_module(module, call);
     group = tri_module_status(module) == TRI_OK ? trii_group_of_state(module, NULL, NULL) : NULL;
     if (group != NULL) /* the others hear what is wrong here */
-        return save_whole(module, path, group, status);
+        return save_whole(module, path, group, write, status);
     if (status == TRI_OK)
         status = trii_snapshot_take(&s, module, NULL, NULL, NULL);
     if (status == TRI_OK)
-        status = tri_safetensors_write(path, s.parts[0].entries, s.parts[0].n,
-                                       &(tri_metadata){"format", "pt"}, 1);
+        status = write(path, s.parts[0].entries, s.parts[0].n);
     trii_snapshot_fini(&s);
     return status;
+}
+
+tri_status tri_save(tri_module *module, const char *path)
+{
+    return save(module, path, "tri_save", write_safetensors);
+}
+
+tri_status tri_torch_save(tri_module *module, const char *path)
+{
+    return save(module, path, "tri_torch_save", tri_torch_write);
 }
 
 /* --- arguments ------------------------------------------------------------ */

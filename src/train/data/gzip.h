@@ -1,6 +1,6 @@
 /*
  * gzip.h - files that may be compressed, read as streams of plain bytes. What follows the
- * compressed data and is none is left out, as gzip does. The only user of zlib.
+ * compressed data and is none is left out, as gzip does.
  */
 #ifndef TRII_GZIP_H
 #define TRII_GZIP_H

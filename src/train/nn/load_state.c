@@ -35,10 +35,12 @@ typedef struct loading {
     const tri_state_source *sources;
     int64_t n;
     tri_load_options opt;
-    int64_t *source_of; /* [entries]: -1 none */
-    int64_t set;        /* entries that have one */
-    size_t most;        /* bytes of the largest entry that is converted */
-    bool may_convert;   /* a misfit in dtype alone, which the options could convert */
+    int64_t *source_of;              /* [entries]: -1 none */
+    int64_t set;                     /* entries that have one */
+    size_t most;                     /* bytes of the largest entry that is converted */
+    const trii_state_reader *reader; /* NULL: the sources have their data */
+    char prefix[64];                 /* that the sources have in front of our names; "": none */
+    bool may_convert;                /* a misfit in dtype alone, which the options could convert */
     names missing, unexpected, misfit, left_out, converted;
 } loading;
 
@@ -120,7 +122,12 @@ static void add_differing(const loading *l, names *list, const tri_state_entry *
 /* The name that a source has here, or NULL. */
 static const char *name_here(const loading *l, const tri_state_source *source, char *room)
 {
-    return l->opt.rename != NULL ? l->opt.rename(source->name, room, l->opt.arg) : source->name;
+    size_t drop = l->opt.prefix != NULL ? strlen(l->opt.prefix) : 0;
+
+    if (drop > 0 && strncmp(source->name, l->opt.prefix, drop) != 0)
+        return NULL;
+    return l->opt.rename != NULL ? l->opt.rename(source->name + drop, room, l->opt.arg)
+                                 : source->name + drop;
 }
 
 static tri_status match_one(loading *l, int64_t s)
@@ -145,7 +152,7 @@ static tri_status match_one(loading *l, int64_t s)
     if (l->source_of[at] >= 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "unexpected: %s, and again from %s", entry->name,
                          source->name);
-    if (source->data == NULL && trii_tensor_bytes(entry->tensor) > 0)
+    if (l->reader == NULL && source->data == NULL && trii_tensor_bytes(entry->tensor) > 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: the data of %s is NULL", source->name);
     converted = entry->tensor->dtype != source->dtype;
     l->source_of[at] = s;
@@ -213,6 +220,12 @@ static tri_status judge(loading *l)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", used > 0 ? ";" : "",
                                  lists[i]->kind, lists[i]->text);
     }
+    if (l->prefix[0] != '\0')
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s %s:%s; names that begin with \"%s\" fit without it: set "
+                         "tri_load_options.prefix",
+                         l->opt.partial ? "no part of the state fits" : "state does not fit",
+                         l->module->type->name, text, l->prefix);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s",
                      l->opt.partial ? "no part of the state fits" : "state does not fit",
                      l->module->type->name, text,
@@ -225,8 +238,27 @@ static tri_status judge(loading *l)
                          : "");
 }
 
+/* Whether a source has the name of a missing entry after something: the remedy is to drop that. */
+static void find_prefix(loading *l, const char *missing)
+{
+    size_t length = strlen(missing);
+
+    if (l->opt.prefix != NULL || l->opt.rename != NULL)
+        return;
+    for (int64_t s = 0; s < l->n; s++) {
+        size_t bytes = strlen(l->sources[s].name), more = bytes - length;
+
+        if (bytes > length && more < sizeof(l->prefix) && l->sources[s].name[more - 1] == '.' &&
+            strcmp(l->sources[s].name + more, missing) == 0) {
+            memcpy(l->prefix, l->sources[s].name, more);
+            return;
+        }
+    }
+}
+
 static tri_status match(loading *l)
 {
+    const char *missing = NULL;
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < l->module->n_state; i++)
@@ -235,9 +267,14 @@ static tri_status match(loading *l)
         status = match_one(l, s);
     if (status != TRI_OK)
         return status;
-    for (int64_t i = 0; i < l->module->n_state; i++)
-        if (l->source_of[i] < 0)
-            names_add(l, &l->missing, l->module->state[i].name);
+    for (int64_t i = 0; i < l->module->n_state; i++) {
+        if (l->source_of[i] >= 0)
+            continue;
+        names_add(l, &l->missing, l->module->state[i].name);
+        missing = missing != NULL ? missing : l->module->state[i].name;
+    }
+    if (l->set == 0 && missing != NULL) /* only where it is the same for all */
+        find_prefix(l, missing);
     return judge(l);
 }
 
@@ -266,7 +303,7 @@ static tri_status check_sources(const tri_state_source *sources, int64_t n)
 
 /* Finds everything that can be wrong; release l->source_of with trii_free. Writes nothing. */
 static tri_status prepare(loading *l, tri_module *module, const tri_state_source *sources,
-                          int64_t n, const tri_load_options *opt)
+                          int64_t n, const tri_load_options *opt, const trii_state_reader *reader)
 {
     tri_status status = trii_module_flatten(module);
 
@@ -274,6 +311,7 @@ static tri_status prepare(loading *l, tri_module *module, const tri_state_source
                    .sources = sources,
                    .n = n,
                    .opt = opt != NULL ? *opt : (tri_load_options){0},
+                   .reader = reader,
                    .missing.kind = "missing",
                    .unexpected.kind = "unexpected",
                    .misfit.kind = "of another kind",
@@ -300,7 +338,7 @@ tri_status trii_module_fits(tri_module *module, const tri_state_source *sources,
                             const tri_load_options *opt)
 {
     loading l;
-    tri_status status = prepare(&l, module, sources, n, opt);
+    tri_status status = prepare(&l, module, sources, n, opt, NULL);
 
     if (status == TRI_OK)
         trii_free(l.source_of);
@@ -361,13 +399,13 @@ static tri_status agree(tri_module *module, tri_status status)
     return status;
 }
 
-tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
-                           const tri_load_options *opt)
+tri_status trii_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
+                            const tri_load_options *opt, const trii_state_reader *reader)
 {
     loading l;
     trii_opened opened = {NULL, NULL, NULL};
     void *room = NULL;
-    tri_status status = prepare(&l, module, sources, n, opt);
+    tri_status status = prepare(&l, module, sources, n, opt, reader);
 
     if (status == TRI_OK && l.most > 0) {
         room = trii_alloc_aligned(64, l.most, "converted state");
@@ -382,17 +420,19 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
     assert(l.source_of != NULL); /* this rank has succeeded, too */
     for (int64_t i = 0; i < module->n_state; i++) {
         tri_tensor *tensor = module->state[i].tensor;
-        const tri_state_source *source;
+        tri_state_source source;
         const void *data;
         tri_status before = status;
 
         if (l.source_of[i] < 0 || l.source_of[i] == INT64_MAX)
             continue; /* keeps its value */
-        source = &sources[l.source_of[i]];
-        data = source->data;
-        if (source->dtype != tensor->dtype && trii_tensor_bytes(tensor) > 0) {
+        source = sources[l.source_of[i]];
+        if (status == TRI_OK && reader != NULL && trii_tensor_bytes(tensor) > 0)
+            status = reader->data(reader->arg, l.source_of[i], &source.data);
+        data = source.data;
+        if (status == TRI_OK && source.dtype != tensor->dtype && trii_tensor_bytes(tensor) > 0) {
             assert(room != NULL); /* l.most counts this one too */
-            convert(tensor, source, room);
+            convert(tensor, &source, room);
             data = room;
         }
         status = trii_opened_next(&opened, tensor, status);
@@ -405,4 +445,10 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
     trii_free(room);
     trii_free(l.source_of);
     return status;
+}
+
+tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
+                           const tri_load_options *opt)
+{
+    return trii_module_load(module, sources, n, opt, NULL);
 }

@@ -102,6 +102,17 @@ tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
 /* The index of the entry of this name in the flattened state, or -1. The names of wrapped networks,
  * TRII_WRAPPED, may be in it or not. */
 int64_t trii_module_entry(const tri_module *module, const char *name);
+/* Where the contents of sources come from that have no data of their own. */
+typedef struct trii_state_reader {
+    /* The plain elements of a source, valid until the next call. */
+    tri_status (*data)(void *arg, int64_t source, const void **data_out);
+    void *arg;
+} trii_state_reader;
+
+/* tri_module_load; reader: NULL = the sources have their data. */
+tri_status trii_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
+                            const tri_load_options *opt,
+                            const trii_state_reader *reader) TRI_MUST_CHECK;
 /* All checks of tri_module_load, before it writes. */
 tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,
                             const tri_load_options *opt) TRI_MUST_CHECK;

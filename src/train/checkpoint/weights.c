@@ -1,0 +1,30 @@
+/*
+ * weights.c - see weights.h: which kind of file it is, by its first bytes. Called by checkpoint.c.
+ */
+#include "train/checkpoint/weights.h"
+
+#include "os/file.h"
+#include "train/torch/torch_storages.h"
+
+void trii_weights_close(trii_weights *weights)
+{
+    if (weights->kind != NULL)
+        weights->kind->close(weights);
+    trii_free(weights->sources);
+    *weights = (trii_weights){.kind = NULL};
+}
+
+tri_status trii_weights_open(const char *path, trii_weights_scope scope, trii_weights *weights_out)
+{
+    trii_mapping map = {.data = NULL};
+    tri_status status = trii_mapping_open(path, &map);
+    bool is_torch;
+
+    *weights_out = (trii_weights){.kind = NULL};
+    if (status != TRI_OK)
+        return status;
+    is_torch = trii_torch_is_file(&map);
+    trii_mapping_close(&map);
+    return is_torch ? trii_weights_torch(path, scope, weights_out)
+                    : trii_weights_safetensors(path, weights_out);
+}

@@ -1,0 +1,53 @@
+/*
+ * weights.h - tensors by name, in whatever file or folder they are: what tri_load and `trireme
+ * ckpt` read. Which kind it is, its contents say, never its name.
+ */
+#ifndef TRII_WEIGHTS_H
+#define TRII_WEIGHTS_H
+
+#include <trireme/nn.h>
+
+#include "base/alloc.h"
+
+typedef struct trii_weights trii_weights;
+
+typedef struct trii_weights_kind {
+    const char *name; /* "safetensors", ... */
+    /* The plain elements of tensor `index`, valid until the next call. Errors: FORMAT, IO,
+     * NO_MEMORY. */
+    tri_status (*data)(trii_weights *weights, int64_t index, const void **data_out);
+    void (*close)(trii_weights *weights); /* what is in `file` */
+} trii_weights_kind;
+
+struct trii_weights {
+    const trii_weights_kind *kind;
+    tri_state_source *sources; /* [n], no data; dtype NONE: Trireme has no such type */
+    int64_t n;
+    void *file; /* the kind's */
+};
+
+typedef enum trii_weights_scope {
+    TRII_WEIGHTS_STATE, /* of a file that holds more than a module's state, that state; its
+                         * checksums are compared at once */
+    TRII_WEIGHTS_ALL    /* all tensors */
+} trii_weights_scope;
+
+/* Close it in any case. Errors: NOT_FOUND, IO, NO_MEMORY, FORMAT, UNSUPPORTED. */
+tri_status trii_weights_open(const char *path, trii_weights_scope scope,
+                             trii_weights *weights_out) TRI_MUST_CHECK;
+void trii_weights_close(trii_weights *weights);
+
+/* --- the kinds: weights_KIND.c -------------------------------------------- */
+
+tri_status trii_weights_safetensors(const char *path, trii_weights *weights) TRI_MUST_CHECK;
+tri_status trii_weights_torch(const char *path, trii_weights_scope scope,
+                              trii_weights *weights) TRI_MUST_CHECK;
+/* Room for n sources. NO_MEMORY. */
+static inline tri_status trii_weights_room(trii_weights *weights, int64_t n)
+{
+    weights->sources =
+        (tri_state_source *)trii_alloc((size_t)n, sizeof(*weights->sources), "state sources");
+    return weights->sources != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+#endif

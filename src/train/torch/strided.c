@@ -1,0 +1,44 @@
+/*
+ * strided.c - see strided.h.
+ */
+#include "train/torch/strided.h"
+
+#include <string.h>
+
+bool trii_is_contiguous(const tri_torch_tensor *tensor)
+{
+    int64_t step = 1;
+
+    for (int d = tensor->ndim - 1; d >= 0; d--) {
+        if (tensor->shape[d] != 1 && tensor->stride[d] != step)
+            return tensor->bytes == 0;
+        step *= tensor->shape[d];
+    }
+    return true;
+}
+
+void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *t)
+{
+    const char *source = from;
+    char *target = to;
+    size_t element = t->element_bytes;
+    int64_t at[TRI_MAX_DIMS] = {0}, offset = 0;
+
+    if (t->bytes == 0)
+        return;
+    if (trii_is_contiguous(t)) {
+        memcpy(to, from, (size_t)t->bytes);
+        return;
+    }
+    for (uint64_t left = t->bytes / element; left > 0; left--) {
+        memcpy(target, source + (size_t)offset * element, element);
+        target += element;
+        for (int d = t->ndim - 1; d >= 0; d--) { /* the next element */
+            offset += t->stride[d];
+            if (++at[d] < t->shape[d])
+                break;
+            offset -= at[d] * t->stride[d];
+            at[d] = 0;
+        }
+    }
+}

@@ -1,0 +1,21 @@
+/*
+ * strided.h - elements of a tensor that lie apart from each other, put together.
+ */
+#ifndef TRII_STRIDED_H
+#define TRII_STRIDED_H
+
+#include <trireme/torch_file.h>
+
+#include "base/compiler.h"
+
+/* Whether its elements follow each other, row-major. */
+bool trii_is_contiguous(const tri_torch_tensor *tensor);
+/* from: its first element; to: [tensor->bytes], row-major. */
+void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *tensor);
+
+/* The first element of a tensor of the file, in the mapped file; its storage's checksum has been
+ * compared. Errors: FORMAT. */
+tri_status trii_torch_data(tri_torch_file *file, const tri_torch_tensor *tensor,
+                           const void **data_out) TRI_MUST_CHECK;
+
+#endif
