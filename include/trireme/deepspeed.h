@@ -131,6 +131,12 @@ TRI_API void tri_engine_backward(tri_engine *engine, tri_tensor *loss);
  * those of tri_optimizer_step: nothing was counted. Blocks until the step has run.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_engine_step(tri_engine *engine);
+/**
+ * Updates with the micro-batches since the last update, as their mean, where an epoch has ended
+ * between two boundaries; DeepSpeed takes them along into the next epoch. Without any it does
+ * nothing. Collective: every rank has as many of them. Errors: as tri_engine_step.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_engine_flush(tri_engine *engine);
 /* Training or evaluation, as tri_module_train. */
 TRI_API void tri_engine_train(tri_engine *engine, bool training);
 
@@ -159,6 +165,55 @@ TRI_API int64_t tri_engine_micro_steps(const tri_engine *engine);
 TRI_API tri_module *tri_engine_module(const tri_engine *engine);
 TRI_API tri_optimizer *tri_engine_optimizer(const tri_engine *engine);
 TRI_API tri_loader *tri_engine_training_dataloader(const tri_engine *engine);
+
+/* --- checkpoints -------------------------------------------------------------
+ *
+ *     DIR/latest                    the newest tag, written when all of its checkpoint is on disk
+ *         TAG/step-000000000020/    a checkpoint as checkpoint.h has it
+ *
+ * It has weights, the optimizer's state, the scaler, the counters, and with these the place in the
+ * schedule; any number of ranks goes on from it. Which batch of the loader comes next it does not
+ * know: tri_loader_begin begins where the program says. */
+
+/**
+ * Saves DIR/TAG. Collective: every rank calls it, also where rank 0 alone writes.
+ *
+ *   tag     NULL = "global_stepN"; that of rank 0 counts, and where others have another one
+ *           "tag_validation" of the file decides: "Warn" (the default), "Ignore" or "Fail"
+ *   client  [n_client]: what else the program wants back; that of rank 0 counts
+ *
+ * Errors: INVALID_ARG, MISMATCH (tag_validation), those of tri_checkpoint_save; a failure of rank 0
+ *   is that of all, and names it. `latest` and earlier checkpoints are then as they were.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_engine_save_checkpoint(tri_engine *engine, const char *dir,
+                                                             const char *tag,
+                                                             const tri_metadata *client,
+                                                             int n_client);
+
+/* Zero means the default: everything is loaded. */
+typedef struct tri_engine_load_checkpoint_options {
+    bool load_module_only;       /* weights; counters stay */
+    bool no_optimizer_states;    /* the optimizer begins from the start */
+    bool no_lr_scheduler_states; /* the schedule begins from the start */
+    TRI_RESERVED(4);
+} tri_engine_load_checkpoint_options;
+
+/**
+ * Goes on from DIR/TAG. Collective. Rank 0 says on stderr which values of the configuration are
+ * others than they were then.
+ *
+ *   tag  NULL = that in DIR/latest of rank 0
+ *   opt  NULL = defaults
+ *
+ * Errors: NOT_FOUND (there is no `latest`, or no such checkpoint: the program may begin from the
+ * start), those of tri_checkpoint_fetch and tri_checkpoint_restore.
+ */
+TRI_API TRI_MUST_CHECK tri_status
+tri_engine_load_checkpoint(tri_engine *engine, const char *dir, const char *tag,
+                           const tri_engine_load_checkpoint_options *opt);
+/* What the loaded checkpoint has under a key of `client`; NULL: nothing. Borrowed until the next
+ * load. */
+TRI_API const char *tri_engine_client(const tri_engine *engine, const char *key);
 
 TRI_END_DECLS
 

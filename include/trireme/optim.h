@@ -180,7 +180,13 @@ typedef struct tri_grad_scaler_options {
     tri_opt backoff_factor;  /* default 0.5; must be between 0 and 1 */
     int64_t growth_interval; /* 0 = 2000; after so many updates in a row the scale grows */
     bool disabled;           /* losses stay as they are, and steps are tri_optimizer_step */
-    TRI_RESERVED(4);
+    /* DeepSpeed's: the scale does not become smaller than this; 0 = as small as it can be */
+    double min_scale;
+    /* DeepSpeed's: the scale becomes smaller at the n-th update that is left out since it last
+     * grew (or, with consecutive_hysteresis, in a row); 0 = 1 */
+    int hysteresis;
+    bool consecutive_hysteresis;
+    TRI_RESERVED(2);
 } tri_grad_scaler_options;
 
 /* opt NULL = defaults. Errors: INVALID_ARG (a number is out of its range), NO_MEMORY. */
@@ -213,8 +219,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_update(tri_grad_scaler *scaler
 /* The current scale; runs what was recorded of it. 1 if disabled; NaN if scaler is NULL or the run
  * failed. */
 TRI_API double tri_grad_scaler_current_scale(tri_grad_scaler *scaler);
-/* State for checkpoints: the scalars "scale" (f32) and "growth_tracker" (i64), which tri_item reads
- * and tri_tensor_copy_in restores. There is none if disabled. */
+/* State for checkpoints: the scalars "scale" (f32) and "growth_tracker" (i64), with hysteresis also
+ * "hysteresis_tracker" (i64), which tri_item reads and tri_tensor_copy_in restores. There is none
+ * if disabled. */
 TRI_API int64_t tri_grad_scaler_state_count(const tri_grad_scaler *scaler);
 TRI_API tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *scaler, int64_t index);
 

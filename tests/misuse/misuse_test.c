@@ -109,6 +109,9 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_engine_forward",
                                           "tri_engine_forward_n",
                                           "tri_engine_step",
+                                          "tri_engine_flush",
+                                          "tri_engine_save_checkpoint",
+                                          "tri_engine_load_checkpoint",
                                           NULL};
 
 /* They read a data set or a sampler that another call has checked, and return no status. */

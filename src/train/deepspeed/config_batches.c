@@ -22,7 +22,7 @@ static void suggest(const sizes *s, char *text, size_t bytes)
 {
     int64_t micro = s->micro > 0 ? s->micro : 1, steps = s->steps > 0 ? s->steps : 1, batch;
 
-    if (s->batch > 0 && s->steps == 0)
+    if (s->batch > 0 && s->steps == 0 && s->micro > 0)
         steps = s->batch / (micro * s->world);
     if (s->batch > 0 && s->micro == 0)
         micro = s->batch / (steps * s->world);

@@ -110,10 +110,17 @@ static tri_status make_scaler(tri_engine *e)
     const tri_grad_scaler_options options = {
         .init_scale = TRI_SET(c->loss_scale),
         .growth_interval = c->dynamic ? c->scale_window : INT64_MAX,
+        .min_scale = c->dynamic ? c->min_scale : c->loss_scale,
+        .hysteresis = c->dynamic ? c->hysteresis : 1,
+        .consecutive_hysteresis = c->consecutive_hysteresis,
     };
+    tri_status status;
 
     e->scale = c->loss_scale;
-    return c->scaled ? tri_grad_scaler_create(&options, &e->scaler) : TRI_OK;
+    if (!c->scaled)
+        return TRI_OK;
+    status = tri_grad_scaler_create(&options, &e->scaler);
+    return status == TRI_OK ? trii_engine_read_scaler(e) : status;
 }
 
 static tri_status make_loader(tri_engine *e, const tri_initialize_options *opt)
@@ -157,9 +164,10 @@ static tri_status set_up(tri_engine *e, tri_module *own_model, const char *confi
         status = make_scaler(e);
     if (status == TRI_OK)
         status = make_loader(e, opt);
-    if (status == TRI_OK)
-        trii_engine_set_rate(e);
-    return status;
+    if (status != TRI_OK)
+        return status;
+    trii_engine_set_rate(e);
+    return trii_engine_report_begin(e);
 }
 
 static tri_status make(const tri_deepspeed_args *args, tri_module *own_model,
@@ -220,6 +228,8 @@ void tri_engine_destroy(tri_engine *e)
 {
     if (e == NULL)
         return;
+    trii_engine_report_end(e);
+    tri_checkpoint_close(e->loaded);
     tri_loader_destroy(e->loader);
     tri_sampler_destroy(e->sampler);
     tri_grad_scaler_destroy(e->scaler);

@@ -5,9 +5,13 @@
 #define TRII_ENGINE_INTERNAL_H
 
 #include <trireme/deepspeed.h>
+#include <trireme/records.h>
 
 #include "base/err.h"
 #include "train/deepspeed/engine_config.h"
+
+/* lr, loss_scale, train_loss */
+#define TRII_ENGINE_CURVES 3
 
 struct tri_engine {
     trii_engine_config config;
@@ -27,7 +31,22 @@ struct tri_engine {
     bool applied;
     double norm, scale;
     int64_t clean_steps; /* of the scaler: updates since its scale last changed */
+    int64_t left;        /* of the scaler: updates to leave out until the scale becomes smaller */
+    int64_t rate_from;   /* the update with which the schedule began */
+    tri_checkpoint *loaded; /* what tri_engine_client reads */
+
+    tri_tensor *loss; /* of this step, for what is reported; borrowed */
+    tri_csv *csv[TRII_ENGINE_CURVES];
+    tri_tensorboard *board;
+    int64_t begun_ns, update_ns, reported_steps; /* when it began; the update before; since then */
+    int64_t forward_ns, backward_ns, step_ns;    /* since the update before */
 };
+
+/* Updates that were made. */
+static inline int64_t trii_engine_updates(const tri_engine *e)
+{
+    return e->global_steps - e->skipped_steps;
+}
 
 static inline bool trii_engine_at_boundary(const tri_engine *e)
 {
@@ -38,5 +57,12 @@ static inline bool trii_engine_at_boundary(const tri_engine *e)
 tri_status trii_engine_make_optimizer(tri_engine *e) TRI_MUST_CHECK;
 /* Sets rate and momentum of the next update. */
 void trii_engine_set_rate(tri_engine *e);
+/* What is known of the scaler without asking each time. */
+tri_status trii_engine_read_scaler(tri_engine *e) TRI_MUST_CHECK;
+
+/* What rank 0 says of the configuration at the start, and of each update; files of monitors. */
+tri_status trii_engine_report_begin(tri_engine *e) TRI_MUST_CHECK;
+tri_status trii_engine_report(tri_engine *e) TRI_MUST_CHECK;
+void trii_engine_report_end(tri_engine *e);
 
 #endif

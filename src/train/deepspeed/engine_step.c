@@ -6,9 +6,12 @@
  */
 #include <math.h>
 
+#include <trireme/gradient.h>
 #include <trireme/ops.h>
 #include <trireme/parallel.h>
+#include <trireme/zero.h>
 
+#include "os/clock.h"
 #include "train/deepspeed/engine_internal.h"
 
 /* With OneCycle DeepSpeed sets both betas, the second to this. */
@@ -37,10 +40,16 @@ static tri_tensor *widen(const tri_engine *e, tri_tensor *y)
 
 tri_tensor *tri_engine_forward(tri_engine *e, tri_tensor *x)
 {
+    tri_tensor *y;
+    int64_t begun;
+
     if (e == NULL)
         return tri_forward(NULL, x);
+    begun = trii_now_ns();
     begin(e);
-    return widen(e, tri_forward(e->model, x));
+    y = widen(e, tri_forward(e->model, x));
+    e->forward_ns += trii_now_ns() - begun;
+    return y;
 }
 
 void tri_engine_forward_n(tri_engine *e, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -64,6 +73,8 @@ void tri_engine_forward_n(tri_engine *e, tri_tensor *const *in, int n_in, tri_te
 
 void tri_engine_backward(tri_engine *e, tri_tensor *loss)
 {
+    const int64_t begun = trii_now_ns();
+
     if (e == NULL || loss == NULL) {
         tri_backward(NULL); /* which fails the step */
         return;
@@ -73,6 +84,7 @@ void tri_engine_backward(tri_engine *e, tri_tensor *loss)
         e->quiet = true;
     }
     tri_keep(loss);
+    e->loss = loss;
     if (e->config.accumulate > 1)
         loss = tri_mul_scalar(loss, 1.0 / (double)e->config.accumulate);
     if (e->scaler != NULL)
@@ -82,6 +94,7 @@ void tri_engine_backward(tri_engine *e, tri_tensor *loss)
     if (e->quiet)
         tri_ddp_no_sync_end(e->model);
     e->quiet = false;
+    e->backward_ns += trii_now_ns() - begun;
 }
 
 void tri_engine_train(tri_engine *e, bool training)
@@ -101,7 +114,7 @@ static double scheduled(double lr, int64_t step, void *arg)
 
 void trii_engine_set_rate(tri_engine *e)
 {
-    const int64_t step = e->global_steps - e->skipped_steps;
+    const int64_t step = trii_engine_updates(e) - e->rate_from;
     const double momentum =
         e->schedule == NULL ? trii_rate_momentum(&e->config.rate, step) : (double)NAN;
 
@@ -113,23 +126,46 @@ void trii_engine_set_rate(tri_engine *e)
     tri_optimizer_set_hyper(e->optimizer, TRI_ALL_GROUPS, TRI_HYPER_BETA2, CYCLE_BETA2);
 }
 
+static tri_status read_i64(const tri_grad_scaler *scaler, int64_t index, int64_t *value_out)
+{
+    double value = 0;
+    tri_status status = tri_item_status(tri_grad_scaler_state(scaler, index).tensor, &value);
+
+    *value_out = (int64_t)value;
+    return status;
+}
+
+tri_status trii_engine_read_scaler(tri_engine *e)
+{
+    tri_status status = read_i64(e->scaler, 1, &e->clean_steps);
+
+    e->left = 1;
+    if (status == TRI_OK && tri_grad_scaler_state_count(e->scaler) > 2)
+        status = read_i64(e->scaler, 2, &e->left);
+    e->scale = tri_grad_scaler_current_scale(e->scaler);
+    return status;
+}
+
 /* Whether the scaler has let the update pass: it counts those in a row, from 0 when the scale
  * grows. */
 static tri_status look_at_scaler(tri_engine *e)
 {
-    const tri_state_entry tracker = tri_grad_scaler_state(e->scaler, 1);
-    const double before = e->scale;
-    double count = 0;
-    tri_status status = tri_item_status(tracker.tensor, &count);
+    const double scale = e->scale;
+    const int64_t clean = e->clean_steps, left = e->left;
+    tri_status status = trii_engine_read_scaler(e);
 
-    if (status != TRI_OK)
+    e->applied = e->clean_steps == clean + 1 || e->scale > scale;
+    if (status != TRI_OK || e->applied || !e->config.dynamic || left > 1 ||
+        scale > e->config.min_scale)
         return status;
-    e->scale = tri_grad_scaler_current_scale(e->scaler);
-    e->applied = (int64_t)count == e->clean_steps + 1 || e->scale > before;
-    e->clean_steps = (int64_t)count;
-    return TRI_OK;
+    return TRII_FAIL(TRI_ERR_NAN,
+                     "tri_engine_step: a gradient is not finite, and the loss scale is the least "
+                     "that fp16.min_loss_scale allows, %g: the loss diverges, try a smaller "
+                     "learning rate, or bf16",
+                     e->config.min_scale);
 }
 
+/* Clips and updates with what the gradients are now. */
 static tri_status update(tri_engine *e)
 {
     const trii_engine_config *c = &e->config;
@@ -157,9 +193,20 @@ static tri_status update(tri_engine *e)
     return TRI_OK;
 }
 
+static tri_status end_micro_batch(tri_engine *e, bool last)
+{
+    const int64_t begun = trii_now_ns();
+    tri_status status = last ? update(e) : tri_run();
+
+    e->step_ns += trii_now_ns() - begun;
+    if (status != TRI_OK)
+        return status;
+    e->in_group = last ? 0 : e->in_group + 1;
+    return last ? trii_engine_report(e) : TRI_OK;
+}
+
 tri_status tri_engine_step(tri_engine *e)
 {
-    bool last;
     tri_status status = trii_need(e, "tri_engine_step", "engine");
 
     if (status != TRI_OK)
@@ -167,89 +214,58 @@ tri_status tri_engine_step(tri_engine *e)
     if (!e->backward_done)
         return TRII_FAIL(TRI_ERR_STATE, "tri_engine_step: no tri_engine_backward since the last "
                                         "call: a micro-batch is forward, backward, step");
-    last = trii_engine_at_boundary(e);
     e->backward_done = false;
-    status = last ? update(e) : tri_run();
+    status = end_micro_batch(e, trii_engine_at_boundary(e));
+    e->micro_steps += status == TRI_OK;
+    return status;
+}
+
+/* --- a short last group --------------------------------------------------- */
+
+/* A backward of nothing, with no sample on any rank: it averages what has added up. */
+static tri_status average(tri_engine *e)
+{
+    const int64_t none = 0;
+    tri_tensor *zero = NULL;
+    tri_status status = tri_unshard_begin(e->model);
+
     if (status != TRI_OK)
         return status;
-    e->micro_steps++;
-    e->in_group = last ? 0 : e->in_group + 1;
-    return TRI_OK;
+    for (int64_t i = 0; i < tri_module_state_count(e->model) && zero == NULL; i++) {
+        const tri_state_entry entry = tri_module_state(e->model, i);
+
+        if (entry.parameter)
+            zero = tri_mul_scalar(tri_sum(entry.tensor, NULL, 0, false), 0);
+    }
+    tri_backward_of(&zero, 1, &(tri_backward_options){.count = &none});
+    return tri_unshard_end(e->model);
 }
 
-/* --- what it knows -------------------------------------------------------- */
-
-int64_t tri_engine_train_batch_size(const tri_engine *e)
+/* Each loss was divided by the micro-batches of a whole group. */
+static tri_status flush(tri_engine *e)
 {
-    return e != NULL ? e->config.train_batch : 0;
+    const double share = (double)e->in_group / (double)e->config.accumulate;
+    tri_grad_scaler *divide = NULL;
+    tri_status status = average(e);
+
+    if (status == TRI_OK)
+        status = tri_grad_scaler_create(&(tri_grad_scaler_options){.init_scale = TRI_SET(share)},
+                                        &divide);
+    if (status != TRI_OK)
+        return status;
+    tri_grad_scaler_unscale(divide, e->optimizer);
+    e->loss = NULL;
+    status = end_micro_batch(e, true);
+    tri_grad_scaler_destroy(divide);
+    return status;
 }
 
-int64_t tri_engine_train_micro_batch_size_per_gpu(const tri_engine *e)
+tri_status tri_engine_flush(tri_engine *e)
 {
-    return e != NULL ? e->config.micro_batch : 0;
-}
+    tri_status status = trii_need(e, "tri_engine_flush", "engine");
 
-int64_t tri_engine_gradient_accumulation_steps(const tri_engine *e)
-{
-    return e != NULL ? e->config.accumulate : 0;
-}
-
-bool tri_engine_is_gradient_accumulation_boundary(const tri_engine *e)
-{
-    return e != NULL && trii_engine_at_boundary(e);
-}
-
-bool tri_engine_was_step_applied(const tri_engine *e)
-{
-    return e != NULL && e->applied;
-}
-
-double tri_engine_lr(const tri_engine *e)
-{
-    return e != NULL ? tri_optimizer_lr(e->optimizer) : (double)NAN;
-}
-
-double tri_engine_loss_scale(const tri_engine *e)
-{
-    return e != NULL ? e->scale : (double)NAN;
-}
-
-double tri_engine_global_grad_norm(const tri_engine *e)
-{
-    return e != NULL ? e->norm : (double)NAN;
-}
-
-int64_t tri_engine_global_steps(const tri_engine *e)
-{
-    return e != NULL ? e->global_steps : 0;
-}
-
-int64_t tri_engine_skipped_steps(const tri_engine *e)
-{
-    return e != NULL ? e->skipped_steps : 0;
-}
-
-int64_t tri_engine_global_samples(const tri_engine *e)
-{
-    return e != NULL ? e->global_steps * e->config.train_batch : 0;
-}
-
-int64_t tri_engine_micro_steps(const tri_engine *e)
-{
-    return e != NULL ? e->micro_steps : 0;
-}
-
-tri_module *tri_engine_module(const tri_engine *e)
-{
-    return e != NULL ? e->model : NULL;
-}
-
-tri_optimizer *tri_engine_optimizer(const tri_engine *e)
-{
-    return e != NULL ? e->optimizer : NULL;
-}
-
-tri_loader *tri_engine_training_dataloader(const tri_engine *e)
-{
-    return e != NULL ? e->loader : NULL;
+    if (status == TRI_OK && e->backward_done)
+        status = TRII_FAIL(TRI_ERR_STATE, "tri_engine_flush: tri_engine_step has to follow "
+                                          "tri_engine_backward first");
+    return status == TRI_OK && e->in_group > 0 ? flush(e) : status;
 }

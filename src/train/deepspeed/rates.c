@@ -88,9 +88,15 @@ static double cycle_rate(const trii_rate *r, double it)
     return r->min / decay(r, it, r->decay_rate);
 }
 
+/* With count_from 1 the first update is iteration 1, past those that have the minimum. */
+static double iteration(const trii_rate *r, int64_t step)
+{
+    return (double)step - 1 + 2 * r->count_from;
+}
+
 double trii_rate_at(const trii_rate *r, double lr, int64_t step)
 {
-    const double it = (double)step - 1 + r->count_from;
+    const double it = iteration(r, step);
 
     switch (r->kind) {
     case TRII_RATE_RANGE_TEST:
@@ -111,7 +117,7 @@ double trii_rate_at(const trii_rate *r, double lr, int64_t step)
 /* Before its first step the schedule has set the least. */
 double trii_rate_momentum(const trii_rate *r, int64_t step)
 {
-    const double it = (double)step - 1 + r->count_from;
+    const double it = iteration(r, step);
 
     if (r->kind != TRII_RATE_ONE_CYCLE || !r->momentum)
         return (double)NAN;

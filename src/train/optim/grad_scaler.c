@@ -28,7 +28,11 @@ struct tri_grad_scaler {
     bool disabled;
     double growth_factor, backoff_factor;
     int64_t growth_interval;
+    double min_scale;
+    int hysteresis;
+    bool consecutive;
     tri_tensor *scale, *tracker; /* f32 and i64 */
+    tri_tensor *left; /* i64: updates to leave out until the scale becomes smaller; NULL: one */
     scaled list[MAX_OPTIMIZERS];
     int n;
 };
@@ -50,6 +54,13 @@ static tri_status check(const tri_grad_scaler *s, double scale)
     if (s->growth_interval < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "growth_interval %lld: it must be at least 1",
                          (long long)s->growth_interval);
+    if (!(s->min_scale >= 0 && s->min_scale <= scale))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "min_scale %g: it must be at least 0 and at most init_scale %g",
+                         s->min_scale, scale);
+    if (s->hysteresis < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "hysteresis %d: it must be at least 1",
+                         s->hysteresis);
     return TRI_OK;
 }
 
@@ -63,6 +74,7 @@ static tri_status scalar(tri_dtype dtype, double value, tri_tensor **tensor_out)
 static tri_status make(tri_grad_scaler *s, const tri_grad_scaler_options *opt)
 {
     double scale = trii_option(opt->init_scale, 65536);
+    int64_t left;
     tri_status status = TRII_CHECK_RESERVED(tri_grad_scaler_options, opt);
 
     if (status != TRI_OK)
@@ -71,12 +83,21 @@ static tri_status make(tri_grad_scaler *s, const tri_grad_scaler_options *opt)
     s->growth_factor = trii_option(opt->growth_factor, 2);
     s->backoff_factor = trii_option(opt->backoff_factor, 0.5);
     s->growth_interval = opt->growth_interval != 0 ? opt->growth_interval : 2000;
+    s->min_scale = opt->min_scale;
+    s->hysteresis = opt->hysteresis != 0 ? opt->hysteresis : 1;
+    left = s->hysteresis;
+    s->consecutive = opt->consecutive_hysteresis;
     if (s->disabled)
         return TRI_OK;
     status = check(s, scale);
     if (status == TRI_OK)
         status = scalar(TRI_DTYPE_F32, scale, &s->scale);
-    return status == TRI_OK ? scalar(TRI_DTYPE_I64, 0, &s->tracker) : status;
+    if (status == TRI_OK)
+        status = scalar(TRI_DTYPE_I64, 0, &s->tracker);
+    if (status != TRI_OK || s->hysteresis == 1)
+        return status;
+    status = scalar(TRI_DTYPE_I64, 0, &s->left);
+    return status == TRI_OK ? tri_tensor_copy_in(s->left, &left, sizeof(left)) : status;
 }
 
 tri_status tri_grad_scaler_create(const tri_grad_scaler_options *opt, tri_grad_scaler **scaler_out)
@@ -109,6 +130,7 @@ void tri_grad_scaler_destroy(tri_grad_scaler *s)
         tri_tensor_unref(s->list[i].found);
     tri_tensor_unref(s->scale);
     tri_tensor_unref(s->tracker);
+    tri_tensor_unref(s->left);
     trii_free(s);
 }
 
@@ -296,25 +318,32 @@ tri_status(tri_grad_scaler_step)(tri_grad_scaler *s, tri_optimizer *o)
 
 static tri_status record_next(const tri_grad_scaler *s, trii_step *step, scaled *const *used, int n)
 {
-    const trii_attrs attrs = {
-        .n_i = 1, .i = {s->growth_interval}, .n_f = 2, .f = {s->growth_factor, s->backoff_factor}};
-    trii_vid in[2 + MAX_OPTIMIZERS], out = TRII_NO_VALUE;
+    const trii_attrs attrs = {.n_i = 3,
+                              .i = {s->growth_interval, s->hysteresis, s->consecutive},
+                              .n_f = 3,
+                              .f = {s->growth_factor, s->backoff_factor, s->min_scale}};
+    const int first = s->left != NULL ? 3 : 2;
+    trii_vid in[3 + MAX_OPTIMIZERS], out = TRII_NO_VALUE;
     tri_status status = trii_resolve(step, s->scale, &in[0]);
 
     if (status == TRI_OK)
         status = trii_resolve(step, s->tracker, &in[1]);
+    if (status == TRI_OK && s->left != NULL)
+        status = trii_resolve(step, s->left, &in[2]);
     for (int i = 0; i < n && status == TRI_OK; i++)
-        status = trii_resolve(step, used[i]->found, &in[2 + i]);
+        status = trii_resolve(step, used[i]->found, &in[first + i]);
     if (status == TRI_OK)
-        status = trii_record_values(step, &trii_op_loss_rescale, in, 2 + n, &attrs, &out);
+        status = trii_record_values(step, &trii_op_loss_rescale, in, first + n, &attrs, &out);
     if (status == TRI_OK) {
         (void)trii_handle_recorded(step, out); /* eager mode runs it now */
         status = trii_bind(step, out, s->scale);
     }
     if (status == TRI_OK)
         status = trii_bind(step, out + 1, s->tracker);
+    if (status == TRI_OK && s->left != NULL)
+        status = trii_bind(step, out + 2, s->left);
     for (int i = 0; i < n && status == TRI_OK; i++)
-        status = trii_bind(step, out + 2 + i, used[i]->found);
+        status = trii_bind(step, out + first + i, used[i]->found);
     return status;
 }
 
@@ -367,13 +396,17 @@ double tri_grad_scaler_current_scale(tri_grad_scaler *s)
 
 int64_t tri_grad_scaler_state_count(const tri_grad_scaler *s)
 {
-    return s != NULL && !s->disabled ? 2 : 0;
+    if (s == NULL || s->disabled)
+        return 0;
+    return s->left != NULL ? 3 : 2;
 }
 
 tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *s, int64_t index)
 {
     if (index < 0 || index >= tri_grad_scaler_state_count(s))
         return (tri_state_entry){0};
-    return index == 0 ? (tri_state_entry){.name = "scale", .tensor = s->scale}
-                      : (tri_state_entry){.name = "growth_tracker", .tensor = s->tracker};
+    if (index == 0)
+        return (tri_state_entry){.name = "scale", .tensor = s->scale};
+    return index == 1 ? (tri_state_entry){.name = "growth_tracker", .tensor = s->tracker}
+                      : (tri_state_entry){.name = "hysteresis_tracker", .tensor = s->left};
 }

@@ -42,32 +42,42 @@ const trii_graph_op trii_op_loss_unscale = {
     .reference = loss_unscale_reference,
 };
 
+/* in scale, updates since it last changed, left? (i64: how many more have to be left out until it
+ * becomes smaller), found ..; out the same. */
 static tri_status loss_rescale_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                      trii_type *out, int *n_out)
 {
-    if (n_in < 3 || attrs->n_i != 1 || attrs->n_f != 2 || in[0]->dtype != TRI_DTYPE_F32 ||
+    if (n_in < 3 || attrs->n_i != 3 || attrs->n_f != 3 || in[0]->dtype != TRI_DTYPE_F32 ||
         in[1]->dtype != TRI_DTYPE_I64)
         return TRII_FAIL(TRI_ERR_INTERNAL, "loss_rescale: wrong attributes or operands");
     *n_out = n_in;
     for (int i = 0; i < n_in; i++) {
-        if (in[i]->ndim != 0 || (i > 1 && in[i]->dtype != TRI_DTYPE_F32))
+        if (in[i]->ndim != 0 ||
+            (i > 1 && in[i]->dtype != TRI_DTYPE_F32 && (i > 2 || in[i]->dtype != TRI_DTYPE_I64)))
             return TRII_FAIL(TRI_ERR_INTERNAL, "loss_rescale: wrong operands");
         trii_type_scalar(&out[i], in[i]->dtype);
     }
     return TRI_OK;
 }
 
-/* The scale never grows to infinity, and never shrinks to what has no finite inverse. */
+/* The scale never grows to infinity, and never shrinks to what has no finite inverse, or below the
+ * least that is given. */
 static tri_status loss_rescale_reference(const trii_kernel_args *args)
 {
     float scale = *(const float *)args->in[0].data;
-    int64_t tracker = *(const int64_t *)args->in[1].data;
+    int64_t tracker = *(const int64_t *)args->in[1].data, left = 1;
+    const int first = args->iattr[1] > 1 ? 3 : 2;
     bool found = false;
 
-    for (int i = 2; i < args->n_in; i++)
+    if (first == 3)
+        left = *(const int64_t *)args->in[2].data;
+    for (int i = first; i < args->n_in; i++)
         found = found || *(const float *)args->in[i].data > 0;
-    if (found) {
-        float smaller = (float)((double)scale * args->fattr[1]);
+    if (found && left > 1) {
+        left--;
+        tracker = 0;
+    } else if (found) {
+        float smaller = (float)fmax((double)scale * args->fattr[1], args->fattr[2]);
 
         scale = smaller >= TRII_LEAST_LOSS_SCALE ? smaller : scale;
         tracker = 0;
@@ -76,10 +86,15 @@ static tri_status loss_rescale_reference(const trii_kernel_args *args)
 
         scale = isfinite(larger) ? larger : scale;
         tracker = 0;
+        left = args->iattr[1];
+    } else if (args->iattr[2] != 0) {
+        left = args->iattr[1];
     }
     *(float *)args->out[0].data = scale;
     *(int64_t *)args->out[1].data = tracker;
-    for (int i = 2; i < args->n_in; i++)
+    if (first == 3)
+        *(int64_t *)args->out[2].data = left;
+    for (int i = first; i < args->n_in; i++)
         *(float *)args->out[i].data = -1;
     return TRI_OK;
 }
