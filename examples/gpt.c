@@ -298,7 +298,8 @@ int main(int argc, char **argv)
 
     train(&r);
     if (tri_rank() == 0)
-        tri_memory_print(r.model, r.optimizer, NULL, stdout);
+        if (settings.zero > 0)
+            tri_memory_print(r.model, r.optimizer, NULL, stdout);
     TRI_TRY(tri_unshard_begin(r.model)); /* on all ranks, for one that reads all parameters */
     if (tri_rank() == 0)
         write_text(&r);
