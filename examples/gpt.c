@@ -297,9 +297,8 @@ int main(int argc, char **argv)
         options_refuse("--batch-size: no memory");
 
     train(&r);
-    if (tri_rank() == 0)
-        if (settings.zero > 0)
-            tri_memory_print(r.model, r.optimizer, NULL, stdout);
+    if (tri_rank() == 0 && settings.zero > 0)
+        tri_memory_print(r.model, r.optimizer, NULL, stdout);
     TRI_TRY(tri_unshard_begin(r.model)); /* on all ranks, for one that reads all parameters */
     if (tri_rank() == 0)
         write_text(&r);
