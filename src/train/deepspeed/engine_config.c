@@ -88,6 +88,7 @@ static tri_status take(trii_engine_config *c, int world)
         status = take_precision(c);
     if (status == TRI_OK)
         status = trii_conf_rate(c);
+    c->managed = trii_conf_get_bool(c, "managed_gradient_accumulation", true);
     c->clip_given = trii_conf_find(c->root, "gradient_clipping") != NULL;
     c->clip = trii_conf_get_number(c, "gradient_clipping", 1);
     c->print_every = (int64_t)trii_conf_get_number(c, "steps_per_print", 0);

@@ -53,6 +53,7 @@ typedef struct trii_engine_config {
     char name[TRII_CONFIG_NAME_BYTES]; /* of the file, for messages */
     trii_conf *root;
     int64_t train_batch, micro_batch, accumulate;
+    bool managed; /* else each step is a boundary (managed_gradient_accumulation) */
     double clip;
     bool clip_given, measure_norm;
     int stage;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <trireme/parallel.h>
+#include <trireme/reducer.h>
 #include <trireme/zero.h>
 
 #include "base/alloc.h"
@@ -70,17 +71,28 @@ static tri_status choose_config(const tri_deepspeed_args *args, const tri_initia
 
 /* --- the model ------------------------------------------------------------ */
 
+/* What gradients are sent as. */
+static tri_bucket_hook choose_hook(const trii_engine_config *c)
+{
+    const char *dtype = trii_conf_get_text(c, "communication_data_type", "fp32");
+
+    if (strcmp(dtype, "fp32") == 0)
+        return NULL;
+    return strcmp(dtype, "fp16") == 0 ? tri_bucket_hook_f16 : tri_bucket_hook_bf16;
+}
+
 static tri_module *wrap(const tri_engine *e, tri_module *own_model)
 {
     const trii_engine_config *c = &e->config;
     double bytes = isnan(c->bucket_elements) ? 0 : c->bucket_elements * 4, ahead;
-    tri_zero_options zero = {.group = e->group, .stage = c->stage};
+    tri_zero_options zero = {.group = e->group, .stage = c->stage, .hook = choose_hook(c)};
 
     if (bytes > BUCKET_BYTES)
         bytes = 0;
     if (c->stage == 0)
-        return tri_ddp(own_model,
-                       &(tri_ddp_options){.group = e->group, .bucket_cap_bytes = (size_t)bytes});
+        return tri_ddp(own_model, &(tri_ddp_options){.group = e->group,
+                                                     .bucket_cap_bytes = (size_t)bytes,
+                                                     .hook = choose_hook(c)});
     zero.bucket_cap_bytes = (size_t)bytes;
     zero.keep_below = (int64_t)(isnan(c->keep_below) ? KEEP_BELOW : c->keep_below);
     if (!isnan(c->prefetch_elements)) {

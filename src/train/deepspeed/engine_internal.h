@@ -50,7 +50,7 @@ static inline int64_t trii_engine_updates(const tri_engine *e)
 
 static inline bool trii_engine_at_boundary(const tri_engine *e)
 {
-    return e->in_group + 1 >= e->config.accumulate;
+    return !e->config.managed || e->in_group + 1 >= e->config.accumulate;
 }
 
 /* The optimizer that the file names. */

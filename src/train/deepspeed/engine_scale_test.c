@@ -278,6 +278,37 @@ static void accumulation_is_the_mean_over_micro_batches(void **state)
     lone_end(&l);
 }
 
+/* managed_gradient_accumulation false: the program decides when to call step. */
+static void each_step_updates_where_the_program_accumulates(void **state)
+{
+    lone l;
+
+    (void)state;
+    lone_begin(&l, CONFIG(3, ", \"managed_gradient_accumulation\": false"));
+    for (int step = 0; step < 4; step++) {
+        assert_true(tri_engine_is_gradient_accumulation_boundary(l.e));
+        CHECK_OK(step_with(l.e, &l.r, step, 1));
+        assert_int_equal(tri_engine_global_steps(l.e), step + 1);
+    }
+    lone_end(&l);
+}
+
+/* Gradients that are sent as bf16 are near those of f32, and not the same. */
+static void gradients_are_sent_as_the_file_says(void **state)
+{
+    job plain = {.config = CONFIG(1, ""), .micro_steps = 4};
+    job halves = {.config = CONFIG(1, ", \"communication_data_type\": \"bf16\""), .micro_steps = 4};
+    float most = 0;
+
+    (void)state;
+    run_job(&plain, 2);
+    run_job(&halves, 2);
+    assert_true(plain.hash[0] != halves.hash[0]);
+    for (int i = 0; i < 8 * FIT_IN; i++)
+        most = fmaxf(most, fabsf(plain.weights[0][i] - halves.weights[0][i]));
+    assert_true(most < 1e-2F);
+}
+
 static void a_step_without_backward_is_refused(void **state)
 {
     lone l;
@@ -300,6 +331,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_short_last_group_is_the_mean_of_what_it_has),
     cmocka_unit_test(a_short_last_group_in_f16),
     cmocka_unit_test(accumulation_is_the_mean_over_micro_batches),
+    cmocka_unit_test(each_step_updates_where_the_program_accumulates),
+    cmocka_unit_test(gradients_are_sent_as_the_file_says),
     cmocka_unit_test(a_step_without_backward_is_refused),
 };
 
