@@ -3,9 +3,9 @@
  * file says batch sizes, optimizer, schedule, precision and ZeRO stage, and the loop is three
  * calls.
  *
- *     deepspeed --num_gpus 2 cifar10_deepspeed.py --deepspeed_config ds_config.json
  *     build/bin/trirun --nproc-per-node 2 build/bin/deepspeed \
  *         --deepspeed_config examples/deepspeed_zero2.json
+ * With --save DIR it goes on from the checkpoint there, with any number of workers.
  */
 #include <trireme/trireme.h>
 
@@ -13,9 +13,8 @@
 #include "fashion_mnist.h"
 
 static int64_t epochs = 2, limit;
-static const char *folder;
+static const char *folder, *save;
 
-/* The example's network: two convolutions, three linear layers. */
 static tri_module *make_network(void)
 {
     return tri_nn_sequential(
@@ -27,15 +26,13 @@ static tri_module *make_network(void)
 
 static tri_dataset *open_data(bool train)
 {
-    static const double mean = 0.5, std = 0.5;
-    const tri_transform look[] = {tri_transform_to_float(),
-                                  tri_transform_normalize(&mean, &std, 1)};
+    const tri_transform look = tri_transform_to_float();
     tri_dataset *dataset;
 
     TRI_TRY(fashion_mnist(folder, train, &dataset));
     if (limit > 0 && limit < tri_dataset_length(dataset))
         TRI_TRY(tri_dataset_subset(dataset, 0, limit, &dataset));
-    TRI_TRY(tri_dataset_transform(dataset, look, 2, &dataset));
+    TRI_TRY(tri_dataset_transform(dataset, &look, 1, &dataset));
     return dataset;
 }
 
@@ -47,22 +44,23 @@ static void train_epoch(tri_engine *engine, int64_t epoch)
 
     TRI_TRY(tri_loader_begin(loader, epoch, 0));
     while (tri_loader_next(loader, &batch) == TRI_OK) {
-        tri_tensor *outputs = tri_engine_forward(engine, batch.fields[0]);
-        tri_tensor *loss = tri_cross_entropy(outputs, batch.fields[1], NULL);
+        tri_tensor *loss =
+            tri_cross_entropy(tri_engine_forward(engine, batch.fields[0]), batch.fields[1], NULL);
 
         tri_engine_backward(engine, loss);
         TRI_TRY(tri_engine_step(engine));
         running += tri_item(loss);
         tri_step_end();
     }
+    TRI_TRY(tri_engine_flush(engine)); /* micro-batches that fill no group */
     if (tri_rank() == 0)
-        printf("epoch %lld: loss %.3f\n", (long long)epoch + 1,
+        printf("epoch %d: loss %.3f\n", (int)epoch + 1,
                running / (double)tri_loader_length(loader));
 }
 
-/* Each worker sees the whole set, as in the example. */
-static double test(tri_engine *engine, tri_dataset *dataset)
+static void test(tri_engine *engine)
 {
+    tri_dataset *dataset = open_data(false);
     tri_loader *loader;
     double correct = 0;
     tri_batch batch;
@@ -71,52 +69,52 @@ static double test(tri_engine *engine, tri_dataset *dataset)
     TRI_TRY(tri_loader_begin(loader, 0, 0));
     tri_engine_train(engine, false);
     while (tri_loader_next(loader, &batch) == TRI_OK) {
-        tri_tensor *outputs = tri_engine_forward(engine, batch.fields[0]);
-
-        correct += tri_item(tri_count_correct(outputs, batch.fields[1]));
+        correct += tri_item(
+            tri_count_correct(tri_engine_forward(engine, batch.fields[0]), batch.fields[1]));
         tri_step_end();
     }
-    tri_engine_train(engine, true);
     tri_loader_destroy(loader);
-    return correct / (double)tri_dataset_length(dataset);
+    if (tri_rank() == 0)
+        printf("test accuracy %.4f\n", correct / (double)tri_dataset_length(dataset));
+    tri_dataset_destroy(dataset);
 }
 
-static tri_deepspeed_args parse_options(int argc, char **argv)
+static void parse_options(int argc, char **argv, tri_deepspeed_args *args)
 {
     const option options[] = {
         {"--epochs", "-e", "(2)", .integer = &epochs, .min = 1},
         {"--limit", NULL, "use the first N images (all)", .integer = &limit},
+        {"--save", NULL, "folder of checkpoints", .text = &save},
         {"--data", NULL, "the four files (" FASHION_MNIST_DIR ")", .text = &folder},
     };
-    tri_deepspeed_args args;
 
-    TRI_TRY(tri_deepspeed_args_take(&argc, argv, &args));
+    TRI_TRY(tri_deepspeed_args_take(&argc, argv, args));
     options_parse(argc, argv, "usage: deepspeed --deepspeed_config FILE [--epochs 2] ..", options);
-    return args;
 }
 
 int main(int argc, char **argv)
 {
+    tri_initialize_options opt = {0};
     tri_deepspeed_args args;
-    tri_dataset *train, *held_out;
     tri_engine *engine;
-    double accuracy;
+    int64_t epoch = 0;
 
-    args = parse_options(argc, argv);
-    TRI_TRY(tri_init_distributed(NULL));
-    train = open_data(true);
-    held_out = open_data(false);
-    tri_manual_seed(0);
-    TRI_TRY(tri_initialize(&args, make_network(), &(tri_initialize_options){.training_data = train},
-                           &engine));
-    for (int64_t epoch = 0; epoch < epochs; epoch++)
-        train_epoch(engine, epoch);
-    accuracy = test(engine, held_out);
-    if (tri_rank() == 0)
-        printf("accuracy on the test images: %.4f\n", accuracy);
+    parse_options(argc, argv, &args);
+    opt.training_data = open_data(true);
+    TRI_TRY(tri_initialize(&args, make_network(), &opt, &engine));
+    if (save != NULL && tri_engine_load_checkpoint(engine, save, NULL, NULL) == TRI_OK)
+        epoch = strtol(tri_engine_client(engine, "epoch"), NULL, 10);
+    while (epoch < epochs) {
+        char done[24];
+        train_epoch(engine, epoch++);
+        snprintf(done, sizeof(done), "%d", (int)epoch);
+        if (save != NULL)
+            TRI_TRY(
+                tri_engine_save_checkpoint(engine, save, NULL, &(tri_metadata){"epoch", done}, 1));
+    }
+    test(engine);
     tri_engine_destroy(engine);
-    tri_dataset_destroy(held_out);
-    tri_dataset_destroy(train);
+    tri_dataset_destroy(opt.training_data);
     tri_finalize();
     return 0;
 }

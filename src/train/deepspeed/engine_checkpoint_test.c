@@ -11,6 +11,7 @@ typedef struct job {
     bool break_tags; /* each rank has one of its own */
     uint64_t hash[MAX_RANKS];
     int64_t steps;
+    double scale; /* of losses, at the save or after the load */
     char client[16];
 } job;
 
@@ -36,6 +37,8 @@ static tri_status run(tri_engine *e, rank *r, job *j)
     if (j->save)
         TRY(tri_engine_save_checkpoint(e, j->dir, j->break_tags ? own : NULL, client, 1));
     j->steps = tri_engine_global_steps(e);
+    if (r->index == 0)
+        j->scale = tri_engine_loss_scale(e);
     if (j->load && r->index == 0)
         snprintf(j->client, sizeof(j->client), "%s", tri_engine_client(e, "epoch"));
     TRY(micro_steps(e, r, MICRO));
@@ -95,6 +98,8 @@ static void an_engine_that_stops_goes_on_bit_for_bit(void **state)
         assert_true(goes_on.hash[0] == never.hash[0]);
         assert_int_equal(goes_on.steps, MICRO / 2);
         assert_string_equal(goes_on.client, "7");
+        assert_true(goes_on.scale == stops.scale);
+        assert_true(stops.scale == (i < 4 ? 1 : 32)); /* it has grown */
         run_job(&three, 3);
         assert_int_equal(three.steps, MICRO / 2);
         run_job(&three, 1);
