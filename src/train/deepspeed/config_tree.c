@@ -178,7 +178,7 @@ static tri_status read_quoted(reader *r, char **text_out)
         close += *close == '\\' && close + 1 < r->end ? 2 : 1;
     if (close >= r->end || *close != '"')
         return refuse(&begin, "this text has no closing quote");
-    text = to = copy("", (size_t)(close - r->at));
+    text = to = copy(r->at, (size_t)(close - r->at));
     if (text == NULL)
         return TRI_ERR_NO_MEMORY;
     while (r->at < close && to != NULL) {
