@@ -59,12 +59,46 @@ static void info_says_what_is_here_and_where_settings_come_from(void **state)
     spawn_free(&s);
 }
 
+static void info_says_what_the_keys_of_a_deepspeed_file_do(void **state)
+{
+    char path[] = "/tmp/tri-test-XXXXXX";
+    const char *const argv[] = {spawn_bin("trireme"), "info", "deepspeed", path, NULL};
+    static const char *const texts[] = {
+        "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 2, \"overlap_comm\": true},"
+        " \"wandb\": {\"enabled\": false}}",
+        "{\n\"zero_optimisation\": {}}"};
+    spawn s;
+
+    (void)state;
+    close(mkstemp(path));
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(path, "w");
+
+        assert_non_null(file);
+        fputs(texts[i], file);
+        fclose(file);
+        spawn_start(&s, argv, NULL);
+        assert_int_equal(spawn_wait(&s), i);
+        if (i == 0) {
+            assert_has(SPAWN_OUT(&s),
+                       "zero_optimization.stage                                  2 ");
+            assert_has(SPAWN_OUT(&s), "true         no effect: buckets are summed while backward");
+            assert_has(SPAWN_OUT(&s), "{..}         off\n");
+        } else {
+            assert_has(SPAWN_ERR(&s), ":2: zero_optimisation: not a key: did you mean");
+        }
+        spawn_free(&s);
+    }
+    remove(path);
+}
+
 static void wrong_usage_ends_with_status_2(void **state)
 {
     static const char *const cases[][5] = {
         {NULL},
         {"no-such-command"},
         {"info", "x"},
+        {"info", "deepspeed"},
         {"perf"},
         {"perf", "all_to_nobody"},
         {"perf", "all_reduce", "--bytes", "4,x"},
@@ -264,6 +298,7 @@ static void a_full_output_of_one_rank_of_several_is_told(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_says_what_is_here_and_where_settings_come_from),
+    cmocka_unit_test(info_says_what_the_keys_of_a_deepspeed_file_do),
     cmocka_unit_test(wrong_usage_ends_with_status_2),
     cmocka_unit_test(a_slip_gets_the_nearest_word),
     cmocka_unit_test(perf_times_right_results),

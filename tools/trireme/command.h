@@ -27,6 +27,9 @@ extern const command command_ps;
 extern const command command_store;
 extern const command command_why;
 
+/* `trireme info deepspeed FILE`; the exit status. */
+int info_deepspeed(const char *path);
+
 /* Writes out what was printed. IO if not all of it was taken; the caller tells that, which main
  * else does at the end. */
 tri_status command_flush(void) TRI_MUST_CHECK;

@@ -98,8 +98,10 @@ static void print_settings(void)
 
 static int run(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "deepspeed") == 0)
+        return info_deepspeed(argv[2]);
     if (argc > 1)
-        return command_usage(argv[0], "takes no arguments, got %s", argv[1]);
+        return command_usage(argv[0], "takes no arguments but deepspeed FILE, got %s", argv[1]);
     print_build();
     print_processor();
     print_engines();
@@ -110,11 +112,13 @@ static int run(int argc, char **argv)
 const command command_info = {
     .name = "info",
     .summary = "version, build, processor, engines and every setting",
-    .help = "usage: trireme info\n\n"
+    .help = "usage: trireme info [deepspeed FILE]\n\n"
             "Prints the version, how it was built, what the processor offers, the engines\n"
             "and why one is missing, and every setting with its value, default and where it\n"
-            "comes from.\n\n"
+            "comes from. With deepspeed FILE: what each key of a DeepSpeed configuration\n"
+            "does here, or the first mistake in it.\n\n"
             "Example:\n"
-            "  TRI_TIMEOUT_MS=5000 trireme info\n",
+            "  TRI_TIMEOUT_MS=5000 trireme info\n"
+            "  trireme info deepspeed ds_config.json\n",
     .run = run,
 };

@@ -128,6 +128,19 @@ tri_status trii_engine_config_init(trii_engine_config *c, const char *config, in
     return status == TRI_OK ? take(c, world) : status;
 }
 
+tri_status trii_engine_config_check(trii_engine_config *c, const char *config)
+{
+    tri_status status;
+
+    memset(c, 0, sizeof(*c));
+    status = read(c, config);
+    if (status == TRI_OK)
+        status = trii_conf_check(c);
+    if (status == TRI_OK)
+        status = take_precision(c);
+    return status == TRI_OK ? trii_conf_rate(c) : status;
+}
+
 void trii_engine_config_fini(trii_engine_config *c)
 {
     trii_conf_free(c->root);

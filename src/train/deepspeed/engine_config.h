@@ -73,6 +73,8 @@ typedef struct trii_engine_config {
  * Release with trii_engine_config_fini, after failure, too. Errors: those of tri_initialize. */
 tri_status trii_engine_config_init(trii_engine_config *c, const char *config,
                                    int world) TRI_MUST_CHECK;
+/* The same for all but what depends on the number of ranks. */
+tri_status trii_engine_config_check(trii_engine_config *c, const char *config) TRI_MUST_CHECK;
 void trii_engine_config_fini(trii_engine_config *c);
 
 /* INVALID_ARG with the place, the key by its path and its value in front of the text. */
