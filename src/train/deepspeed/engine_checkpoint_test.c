@@ -36,9 +36,10 @@ static tri_status run(tri_engine *e, rank *r, job *j)
         TRY(micro_steps(e, r, 0));
     if (j->save)
         TRY(tri_engine_save_checkpoint(e, j->dir, j->break_tags ? own : NULL, client, 1));
-    j->steps = tri_engine_global_steps(e);
-    if (r->index == 0)
+    if (r->index == 0) {
+        j->steps = tri_engine_global_steps(e);
         j->scale = tri_engine_loss_scale(e);
+    }
     if (j->load && r->index == 0)
         snprintf(j->client, sizeof(j->client), "%s", tri_engine_client(e, "epoch"));
     TRY(micro_steps(e, r, MICRO));
