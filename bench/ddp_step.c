@@ -3,14 +3,16 @@
  * start it, as each rank of a group.
  *
  *     bench_ddp_step share MODEL BATCH [ROUNDS [STEPS]]
- * prints "share with without": milliseconds of a step with DDP, and without it, and how much of the
- *     speed remains. Without means that the same workers train at the same time, each a replica of
- *     its own of the plain network: caches and memory are as busy, and nobody is waited for. Of
- *     ROUNDS (5) rounds of both, one after the other, STEPS (4) steps each, the medians.
- *     bench_ddp_step sync_batch_norm resnet18 BATCH [ROUNDS [STEPS]]
+ * prints "share with without low high": milliseconds of a step with DDP, and without it, and how
+ * much of the speed remains, and the 95 % interval of that median. Without means that the same
+ * workers train at the same time, each a replica of its own of the plain network: caches and memory
+ * are as busy, and nobody is waited for. Of ROUNDS (5) rounds of both, one after the other, STEPS
+ * (4) steps each, the medians. bench_ddp_step sync_batch_norm resnet18 BATCH [ROUNDS [STEPS]]
  * prints the same, with DDP in both: with SyncBatchNorm and without it.
  *     bench_ddp_step zero1|zero2|zero3 MODEL BATCH [ROUNDS [STEPS]]
  * prints the same, with tri_zero of that stage, and with DDP.
+ *     bench_ddp_step deepspeed gpt BATCH [ROUNDS [STEPS]]
+ * prints the same, with stage 2 from a DeepSpeed configuration, and in plain calls.
  *     bench_ddp_step overlap MODEL BATCH [ROUNDS]
  * prints "step communication both hidden allowed": milliseconds of a step without DDP, of its
  *     buckets' sums with nothing beside them, and of a step with DDP; which share of the
@@ -51,6 +53,7 @@ typedef struct task {
 
 /* A network that is trained: with DDP, or by each worker for itself. */
 typedef struct replica {
+    tri_engine *engine; /* has the others; NULL: plain calls */
     tri_module *model;
     tri_optimizer *opt;
 } replica;
@@ -102,7 +105,7 @@ static void make_data(task *t)
  * in place of DDP. */
 static replica replica_with(const task *t, const tri_ddp_options *ddp, bool sync, int stage)
 {
-    replica r;
+    replica r = {.engine = NULL};
 
     tri_manual_seed(1);
     r.model = tri_model_by_name(t->gpt ? "gpt:6,384,6,256,256" : "resnet18", CLASSES);
@@ -123,23 +126,51 @@ static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
     return replica_with(t, ddp, sync, 0);
 }
 
+static replica replica_of_configuration(const task *t)
+{
+    replica r;
+    char config[256];
+
+    snprintf(config, sizeof(config),
+             "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_clipping\": 0.0,"
+             " \"zero_optimization\": {\"stage\": 2}, \"optimizer\": {\"type\": \"AdamW\","
+             " \"params\": {\"lr\": 3e-4, \"weight_decay\": 0.1}}}",
+             (int)t->batch);
+    tri_manual_seed(1);
+    TRI_TRY(tri_initialize(NULL, tri_model_by_name("gpt:6,384,6,256,256", CLASSES),
+                           &(tri_initialize_options){.config = config}, &r.engine));
+    r.model = tri_engine_module(r.engine);
+    r.opt = tri_engine_optimizer(r.engine);
+    return r;
+}
+
 static void destroy(replica *r)
 {
+    if (r->engine != NULL) {
+        tri_engine_destroy(r->engine);
+        return;
+    }
     tri_optimizer_destroy(r->opt);
     tri_module_destroy(r->model);
 }
 
 static void step(const task *t, const replica *r)
 {
-    tri_tensor *out;
+    tri_tensor *out, *loss;
 
     TRI_TRY(tri_tensor_copy_in(t->x, t->x_data, t->x_bytes));
     TRI_TRY(tri_tensor_copy_in(t->y, t->y_data, t->y_bytes));
-    out = tri_forward(r->model, t->x);
+    out = r->engine != NULL ? tri_engine_forward(r->engine, t->x) : tri_forward(r->model, t->x);
     if (t->gpt)
         out = tri_reshape(out, TRI_SHAPE(-1, VOCABULARY));
-    tri_backward(tri_cross_entropy(out, t->gpt ? tri_flatten(t->y, 0) : t->y, NULL));
-    TRI_TRY(tri_optimizer_step(r->opt));
+    loss = tri_cross_entropy(out, t->gpt ? tri_flatten(t->y, 0) : t->y, NULL);
+    if (r->engine != NULL) {
+        tri_engine_backward(r->engine, loss);
+        TRI_TRY(tri_engine_step(r->engine));
+    } else {
+        tri_backward(loss);
+        TRI_TRY(tri_optimizer_step(r->opt));
+    }
     TRI_TRY(tri_step_end_status());
 }
 
@@ -163,6 +194,24 @@ static void warm_up(const task *t, const replica *r)
 
 /* --- the share ------------------------------------------------------------ */
 
+/* Of the 95 % interval of a median of n sorted samples, the lower end as an index: by the binomial
+ * distribution of how many lie below it. With fewer than 6 it is all of them. */
+static int interval_begin(int n)
+{
+    double passed = 0, chance = 1;
+    int low = 0;
+
+    for (int i = 0; i < n; i++)
+        chance /= 2;
+    for (; low < n / 2; low++) {
+        passed += chance;
+        if (passed > 0.025)
+            break;
+        chance = chance * (n - low) / (low + 1);
+    }
+    return low > 0 ? low - 1 : 0;
+}
+
 /* Destroys both. */
 static void print_share(const task *t, replica measured, replica plain, int rounds, int steps)
 {
@@ -175,9 +224,13 @@ static void print_share(const task *t, replica measured, replica plain, int roun
         without[i] = worst(steps_ms(t, &plain, steps));
         of[i] = without[i] / with[i];
     }
-    if (tri_rank() == 0)
-        printf("%.4f %.3f %.3f\n", median(of, rounds), median(with, rounds),
-               median(without, rounds));
+    if (tri_rank() == 0) {
+        double share = median(of, rounds); /* sorts them */
+        int low = interval_begin(rounds);
+
+        printf("%.4f %.3f %.3f %.4f %.4f\n", share, median(with, rounds), median(without, rounds),
+               of[low], of[rounds - 1 - low]);
+    }
     destroy(&measured);
     destroy(&plain);
 }
@@ -210,6 +263,11 @@ static void zero3(const task *t, int rounds, int steps)
 {
     print_share(t, replica_with(t, NULL, false, 3), replica_of(t, &(tri_ddp_options){0}, false),
                 rounds, steps);
+}
+
+static void deepspeed(const task *t, int rounds, int steps)
+{
+    print_share(t, replica_of_configuration(t), replica_with(t, NULL, false, 2), rounds, steps);
 }
 
 /* --- the overlap ---------------------------------------------------------- */
@@ -340,6 +398,8 @@ static measurement *measurement_of(const char *name)
         return zero2;
     if (strcmp(name, "zero3") == 0)
         return zero3;
+    if (strcmp(name, "deepspeed") == 0)
+        return deepspeed;
     if (strcmp(name, "sync_batch_norm") == 0)
         return sync_batch_norm;
     return strcmp(name, "overlap") == 0 ? overlap : NULL;
@@ -352,11 +412,11 @@ int main(int argc, char **argv)
     task t;
 
     if (measure == NULL || rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
-        fprintf(
-            stderr,
-            "usage: %s share|sync_batch_norm|zero1|zero2|zero3|overlap resnet18|gpt BATCH [ROUNDS "
-            "[STEPS]]\n",
-            argv[0]);
+        fprintf(stderr,
+                "usage: %s share|sync_batch_norm|zero1|zero2|zero3|deepspeed|overlap resnet18|gpt "
+                "BATCH "
+                "[ROUNDS [STEPS]]\n",
+                argv[0]);
         return 2;
     }
     t.gpt = strcmp(argv[2], "gpt") == 0;

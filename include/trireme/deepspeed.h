@@ -6,9 +6,9 @@
  *     TRI_TRY(tri_initialize(&args, make_network(), &(tri_initialize_options){
  *         .training_data = train}, &engine));
  *     ...
- *     while ((status = tri_loader_next(tri_engine_training_dataloader(engine), &batch)) == TRI_OK)
- * { tri_tensor *logits = tri_engine_forward(engine, batch.fields[0]); tri_tensor *loss =
- * tri_cross_entropy(logits, batch.fields[1], NULL);
+ *     while (tri_loader_next(tri_engine_training_dataloader(engine), &batch) == TRI_OK) {
+ *         tri_tensor *logits = tri_engine_forward(engine, batch.fields[0]);
+ *         tri_tensor *loss = tri_cross_entropy(logits, batch.fields[1], NULL);
  *
  *         tri_engine_backward(engine, loss);
  *         TRI_TRY(tri_engine_step(engine));
