@@ -59,6 +59,40 @@ static void two_workers_train_by_a_file_and_three_go_on(void **state)
     scratch_end(&s);
 }
 
+static void get_started(trirun_job *j, const char *save, const char *steps)
+{
+    char config[512];
+
+    snprintf(config, sizeof(config), "%s/examples/deepspeed_getting_started.json",
+             getenv("TRI_TEST_SOURCE"));
+    TRIRUN_START(j, "--standalone", "--nproc-per-node", "2", spawn_bin("deepspeed_getting_started"),
+                 "--deepspeed_config", config, "--save_dir", save, "--steps", steps);
+    if (spawn_wait(&j->run) != 0)
+        fail_msg("deepspeed_getting_started: %s", SPAWN_ERR(&j->run));
+}
+
+static void the_lines_of_getting_started_go_on_where_they_were(void **state)
+{
+    double first = 0, last = 0;
+    const char *save;
+    scratch s;
+    trirun_job j;
+
+    (void)state;
+    scratch_begin(&s);
+    save = scratch_path(&s, "saved");
+    get_started(&j, save, "20");
+    assert_int_equal(sscanf(SPAWN_OUT(&j.run), "step 10: loss %lf", &first), 1);
+    trirun_has(SPAWN_OUT(&j.run), "step 20: loss ");
+    trirun_end(&j, 0);
+    get_started(&j, save, "120");
+    assert_int_equal(strncmp(SPAWN_OUT(&j.run), "step 30: loss ", 14), 0);
+    assert_int_equal(sscanf(strstr(SPAWN_OUT(&j.run), "step 120"), "step 120: loss %lf", &last), 1);
+    assert_true(last < first / 4);
+    trirun_end(&j, 0);
+    scratch_end(&s);
+}
+
 static void a_mistake_in_the_file_is_named(void **state)
 {
     static const char text[] = "{\n\"train_batch_size\": 7,\n\"optimizer\": {\"type\": \"Adam\"}}";
@@ -80,6 +114,7 @@ static void a_mistake_in_the_file_is_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_workers_train_by_a_file_and_three_go_on),
+    cmocka_unit_test(the_lines_of_getting_started_go_on_where_they_were),
     cmocka_unit_test(a_mistake_in_the_file_is_named),
 };
 
