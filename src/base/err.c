@@ -10,6 +10,13 @@
 static _Thread_local char err_line[TRII_ERR_BYTES];
 static _Thread_local unsigned n_lines;
 
+/* An error is one line, also where a name in it has control characters. */
+static void to_one_line(char *line)
+{
+    for (char *c = line; *c != '\0'; c++)
+        *c = (unsigned char)*c < ' ' ? ' ' : *c;
+}
+
 void trii_err_set(const char *format, ...)
 {
     /* Formatted aside: an argument may be the line itself. */
@@ -19,6 +26,7 @@ void trii_err_set(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    to_one_line(line);
     memcpy(err_line, line, sizeof(line));
     n_lines++;
 }
@@ -40,6 +48,7 @@ void trii_err_prepend(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    to_one_line(line);
     used = strlen(line);
     if (used + 2 > room) {
         used = room - 2;
@@ -69,8 +78,6 @@ static TRII_PRINTF(4, 0) tri_status
 
     if (format != NULL)
         vsnprintf(line, sizeof(line), format, args);
-    for (char *c = line; *c != '\0'; c++)
-        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* an error is one line */
     if (line[0] == '\0')
         snprintf(line, sizeof(line), "tri_status_fail: no reason is given");
     if (file != NULL)

@@ -45,9 +45,11 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
 {
     trii_weights weights = {.kind = NULL};
     tri_status status = trii_need_text(path, "tri_load", "path");
+    const char *prefix;
 
     if (status == TRI_OK)
         status = TRII_CHECK_RESERVED(tri_load_options, opt);
+    prefix = status == TRI_OK && opt != NULL ? opt->prefix : NULL;
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_load");
     for (int64_t i = 0; status == TRI_OK && i < tri_module_state_count(module); i++) {
@@ -57,9 +59,10 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
             status = trii_refuse_pieces("tri_load", "tri_checkpoint_restore loads");
     }
     if (status == TRI_OK)
-        status = trii_weights_open(
-            path, opt != NULL && opt->prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE,
-            &weights);
+        status = trii_weights_open(path, prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE,
+                                   &weights);
+    if (status == TRI_OK)
+        status = trii_weights_check(&weights, prefix);
     /* Ranks that have pieces of the module make it whole together, a part at a time. */
     if (module != NULL && tri_module_status(module) == TRI_OK)
         status = trii_ranks_agree(trii_group_of_state(module, NULL, NULL), status);

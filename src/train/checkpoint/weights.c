@@ -3,6 +3,8 @@
  */
 #include "train/checkpoint/weights.h"
 
+#include <string.h>
+
 #include "os/file.h"
 #include "train/torch/torch_storages.h"
 
@@ -27,4 +29,15 @@ tri_status trii_weights_open(const char *path, trii_weights_scope scope, trii_we
     trii_mapping_close(&map);
     return is_torch ? trii_weights_torch(path, scope, weights_out)
                     : trii_weights_safetensors(path, weights_out);
+}
+
+tri_status trii_weights_check(trii_weights *weights, const char *prefix)
+{
+    size_t skip = prefix != NULL ? strlen(prefix) : 0;
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < weights->n && weights->kind->check != NULL && status == TRI_OK; i++)
+        if (skip == 0 || strncmp(weights->sources[i].name, prefix, skip) == 0)
+            status = weights->kind->check(weights, i);
+    return status;
 }

@@ -16,6 +16,8 @@ typedef struct trii_weights_kind {
     /* The plain elements of tensor `index`, valid until the next call. Errors: FORMAT, IO,
      * NO_MEMORY. */
     tri_status (*data)(trii_weights *weights, int64_t index, const void **data_out);
+    /* Whether they have the checksum that the file says; NULL: it says none. FORMAT. */
+    tri_status (*check)(trii_weights *weights, int64_t index);
     void (*close)(trii_weights *weights); /* what is in `file` */
 } trii_weights_kind;
 
@@ -27,14 +29,16 @@ struct trii_weights {
 };
 
 typedef enum trii_weights_scope {
-    TRII_WEIGHTS_STATE, /* of a file that holds more than a module's state, that state; its
-                         * checksums are compared at once */
+    TRII_WEIGHTS_STATE, /* of a file that holds more than a module's state, that state */
     TRII_WEIGHTS_ALL    /* all tensors */
 } trii_weights_scope;
 
 /* Close it in any case. Errors: NOT_FOUND, IO, NO_MEMORY, FORMAT, UNSUPPORTED. */
 tri_status trii_weights_open(const char *path, trii_weights_scope scope,
                              trii_weights *weights_out) TRI_MUST_CHECK;
+/* Compares the checksums of those whose names begin with the prefix (NULL: of all), so that nothing
+ * is loaded of a damaged file. */
+tri_status trii_weights_check(trii_weights *weights, const char *prefix) TRI_MUST_CHECK;
 void trii_weights_close(trii_weights *weights);
 
 /* --- the kinds: weights_KIND.c -------------------------------------------- */

@@ -18,7 +18,7 @@ static void close_file(trii_weights *weights)
     tri_safetensors_close(weights->file);
 }
 
-static const trii_weights_kind kind = {"safetensors", data, close_file};
+static const trii_weights_kind kind = {"safetensors", data, NULL, close_file};
 
 tri_status trii_weights_safetensors(const char *path, trii_weights *weights)
 {

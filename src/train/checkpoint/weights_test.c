@@ -93,29 +93,44 @@ static void a_prefix_is_proposed_where_it_makes_the_names_fit(void **state)
     tri_module_destroy(net);
 }
 
+/* A name of a file that would begin a line of its own, or clear a terminal. */
+static void a_message_stays_one_line(void **state)
+{
+    static const float data[6] = {0};
+    tri_module *net = tri_nn_linear(3, 2, &(tri_nn_linear_options){.no_bias = true});
+    tri_state_source sources[] = {
+        {.name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = data},
+        {.name = "a\nb\x1b[2J", .dtype = TRI_DTYPE_F32, .data = data}};
+
+    (void)state;
+    CHECK_FAILS(tri_module_load(net, sources, 2, NULL), TRI_ERR_INVALID_ARG, "unexpected: a b [2J");
+    CHECK_FAILS(tri_load(net, "/none\nthere", NULL), TRI_ERR_NOT_FOUND, "/none there");
+    tri_module_destroy(net);
+}
+
 /* A module is loaded whole or not at all: what is damaged is found before anything is written. */
-static void a_damaged_file_changes_nothing(void **state)
+static void fails_and_changes_nothing(const char *name, const char *tensor, const char *prefix)
 {
     size_t n;
-    char *bytes = scratch_read(golden_path("state-2.13.pth"), &n);
+    char *bytes = scratch_read(golden_path(name), &n);
     tri_torch_file *file;
     tri_module *net = tri_nn_linear(3, 2, NULL);
     uint64_t before, after;
     scratch s;
     FILE *f;
 
-    (void)state;
     scratch_begin(&s);
-    CHECK_OK(tri_torch_open(golden_path("state-2.13.pth"), &file));
-    bytes[tri_torch_find(file, "bias")->file_offset] ^= 1;
+    CHECK_OK(tri_torch_open(golden_path(name), &file));
+    bytes[tri_torch_find(file, tensor)->file_offset] ^= 1;
     tri_torch_close(file);
     f = fopen(scratch_path(&s, "damaged.pth"), "wb");
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
     CHECK_OK(tri_module_hash(net, &before));
-    CHECK_FAILS(tri_load(net, scratch_path(&s, "damaged.pth"), NULL), TRI_ERR_FORMAT,
-                "data/1 are damaged: their CRC-32 is not the one that the file says");
+    CHECK_FAILS(
+        tri_load(net, scratch_path(&s, "damaged.pth"), &(tri_load_options){.prefix = prefix}),
+        TRI_ERR_FORMAT, "data/1 are damaged: their CRC-32 is not the one that the file says");
     CHECK_OK(tri_module_hash(net, &after));
     assert_int_equal(before, after);
     tri_module_destroy(net);
@@ -123,11 +138,20 @@ static void a_damaged_file_changes_nothing(void **state)
     scratch_end(&s);
 }
 
+static void a_damaged_file_changes_nothing(void **state)
+{
+    (void)state;
+    fails_and_changes_nothing("state-2.13.pth", "bias", NULL);
+    fails_and_changes_nothing("state-2.13.pth", "bias", "");
+    fails_and_changes_nothing("odd-key-2.13.pth", "agent.bias", "agent.");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(files_of_torch_are_loaded_by_content),
     cmocka_unit_test(the_state_is_found_under_its_key),
     cmocka_unit_test(what_is_no_state_is_refused),
     cmocka_unit_test(a_prefix_is_proposed_where_it_makes_the_names_fit),
+    cmocka_unit_test(a_message_stays_one_line),
     cmocka_unit_test(a_damaged_file_changes_nothing),
 };
 TEST_MAIN(tests)
