@@ -140,7 +140,23 @@ static tri_status check_extent(trii_pickle *p, tri_torch_tensor *t, const trii_t
     return TRI_OK;
 }
 
-/* (storage, offset, size, stride, requires_grad, hooks), and in version 3 a dtype. */
+/* Values that torch changes only when they are read: conj(), and .imag of that. */
+static tri_status check_bits(trii_pickle *p, const trii_value *bits)
+{
+    static const char *const names[] = {"conj", "neg"};
+
+    for (size_t i = 0; i < TRII_COUNT_OF(names) && bits != NULL; i++) {
+        const tri_torch_value *bit = tri_torch_item(&bits->v, names[i]);
+
+        if (bit != NULL && (bit->kind != TRI_TORCH_BOOL || bit->integer != 0))
+            return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED,
+                                    "a tensor with the %s bit set: save its resolve_%s()", names[i],
+                                    names[i]);
+    }
+    return TRI_OK;
+}
+
+/* (storage, offset, size, stride, requires_grad, hooks), in version 3 a dtype, and the bits. */
 static tri_status make_tensor(trii_pickle *p, const trii_value *args, bool has_dtype,
                               trii_value **made_out)
 {
@@ -174,6 +190,8 @@ static tri_status make_tensor(trii_pickle *p, const trii_value *args, bool has_d
                                   n_strides);
     if (status == TRI_OK)
         status = check_extent(p, t, dtype, storage->storage);
+    if (status == TRI_OK)
+        status = check_bits(p, arg(args, has_dtype ? 7 : 6));
     if (status != TRI_OK)
         return status;
     t->dtype = dtype->dtype;

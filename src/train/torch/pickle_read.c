@@ -127,10 +127,10 @@ static tri_status memo_put(trii_pickle *p, uint64_t index)
 
     if (status != TRI_OK)
         return status;
-    if (index >= p->bytes) /* each entry takes bytes, so no honest pickle counts that far */
+    if (index >= p->at) /* each entry takes bytes, so no honest pickle counts that far */
         return trii_pickle_fail(p, TRI_ERR_FORMAT,
-                                "entry %" PRIu64 " of the memo, in a pickle of %zu bytes", index,
-                                p->bytes);
+                                "entry %" PRIu64 " of the memo, after %zu bytes of the pickle",
+                                index, p->at);
     if (index >= p->memo_room) {
         size_t room = p->memo_room > 0 ? p->memo_room : 64;
         trii_value **memo;

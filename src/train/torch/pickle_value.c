@@ -52,9 +52,9 @@ tri_status trii_value_add(trii_pickle *p, trii_value *to, const trii_value *item
 tri_status trii_pickle_copies(trii_pickle *p, int64_t n)
 {
     p->copied += (size_t)n;
-    if (p->copied <= p->bytes)
+    if (p->copied <= p->at)
         return TRI_OK;
-    return trii_pickle_fail(p, TRI_ERR_FORMAT, "it copies more than the pickle holds");
+    return trii_pickle_fail(p, TRI_ERR_FORMAT, "it copies more than the pickle has had so far");
 }
 
 const tri_torch_value *tri_torch_item(const tri_torch_value *dict, const char *key)

@@ -9,9 +9,11 @@ bool trii_is_contiguous(const tri_torch_tensor *tensor)
 {
     int64_t step = 1;
 
+    if (tensor->bytes == 0) /* the sizes beside a 0 may be any */
+        return true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         if (tensor->shape[d] != 1 && tensor->stride[d] != step)
-            return tensor->bytes == 0;
+            return false;
         step *= tensor->shape[d];
     }
     return true;
@@ -22,7 +24,8 @@ void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *t)
     const char *source = from;
     char *target = to;
     size_t element = t->element_bytes;
-    int64_t at[TRI_MAX_DIMS] = {0}, offset = 0;
+    int64_t at[TRI_MAX_DIMS] = {0};
+    uint64_t offset = 0; /* the stride of a dimension of size 1 may be any */
 
     if (t->bytes == 0)
         return;
@@ -31,13 +34,13 @@ void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *t)
         return;
     }
     for (uint64_t left = t->bytes / element; left > 0; left--) {
-        memcpy(target, source + (size_t)offset * element, element);
+        memcpy(target, source + offset * element, element);
         target += element;
         for (int d = t->ndim - 1; d >= 0; d--) { /* the next element */
-            offset += t->stride[d];
+            offset += (uint64_t)t->stride[d];
             if (++at[d] < t->shape[d])
                 break;
-            offset -= at[d] * t->stride[d];
+            offset -= (uint64_t)at[d] * (uint64_t)t->stride[d];
             at[d] = 0;
         }
     }

@@ -236,8 +236,9 @@ tri_status trii_torch_data(tri_torch_file *file, const tri_torch_tensor *tensor,
 
     if (place->entry != NULL)
         status = trii_zip_data(&file->zip, place->entry, &data);
-    if (status == TRI_OK)
-        *data_out = data + (size_t)tensor->offset * tensor->element_bytes;
+    if (status == TRI_OK) /* that of one without elements may be any */
+        *data_out =
+            tensor->bytes > 0 ? data + (size_t)tensor->offset * tensor->element_bytes : data;
     return status;
 }
 

@@ -40,13 +40,22 @@ static tri_status damaged(const trii_zip *zip, uint64_t at, const char *what)
     return TRII_FAIL(TRI_ERR_FORMAT, "%s: offset %" PRIu64 ": %s", zip->path, at, what);
 }
 
+/* Whether a record before the directory's end says where that of 64 bits is. */
+static bool has_locator(const trii_zip *zip, uint64_t end)
+{
+    const unsigned char *file = zip->map.data;
+
+    return end >= LOCATOR_BYTES + END64_BYTES &&
+           memcmp(file + end - LOCATOR_BYTES, "PK\6\7", 4) == 0;
+}
+
 /* Sizes and offsets of 64 bits, where 32 do not hold them. end: offset of the plain record. */
 static tri_status read_end64(const trii_zip *zip, uint64_t end, directory *dir)
 {
     const unsigned char *file = zip->map.data, *record;
     uint64_t at;
 
-    if (end < LOCATOR_BYTES + END64_BYTES || memcmp(file + end - LOCATOR_BYTES, "PK\6\7", 4) != 0)
+    if (!has_locator(zip, end))
         return damaged(zip, end,
                        "the file is of 64 bits, but has no record that says where its "
                        "directory is");
@@ -79,7 +88,9 @@ static tri_status find_directory(const trii_zip *zip, directory *dir)
     *dir = (directory){.n = number(file + end + 10, 2),
                        .bytes = number(file + end + 12, 4),
                        .at = number(file + end + 16, 4)};
-    if (dir->n == UINT16_MAX || dir->bytes == UINT32_MAX || dir->at == UINT32_MAX)
+    /* 65535 entries may also be just as many. */
+    if (dir->bytes == UINT32_MAX || dir->at == UINT32_MAX ||
+        (dir->n == UINT16_MAX && has_locator(zip, end)))
         status = read_end64(zip, end, dir);
     if (status == TRI_OK && (dir->at > end || dir->bytes > end - dir->at))
         status = damaged(zip, end, "its directory does not lie in the file");
