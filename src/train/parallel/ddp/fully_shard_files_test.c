@@ -1,5 +1,7 @@
 /* fully_shard_files_test.c - what a model that is sharded saves, loads, hashes and prints: the same
  * as tri_ddp's, for any number of ranks and one process. */
+#include <trireme/torch_file.h>
+
 #include "base/err.h"
 #include "testing/ddp_ranks.h"
 #include "testing/scratch.h"
@@ -223,11 +225,68 @@ static void a_save_that_fails_on_one_rank_fails_on_all(void **state)
     scratch_end(&s);
 }
 
+/* The last tensor of rank 1's file is damaged: no rank has any of it. */
+static tri_status load_a_damaged_file(rank *r)
+{
+    const files *f = r->arg;
+    tri_module *model = model_of(r, true);
+    tri_optimizer *opt = tri_adam(model, 0.01, NULL);
+    tri_torch_file *file;
+    uint64_t before = 0, after = 0;
+    tri_status status;
+
+    TRY(tri_optimizer_status(opt));
+    TRY(tri_torch_save(model, f->whole));
+    TRY(train(model, opt, 0, 1)); /* loading is to replace something */
+    TRY(tri_module_hash(model, &before));
+    if (r->index == 1) {
+        size_t n;
+        char *bytes = scratch_read(f->whole, &n);
+        FILE *damaged = fopen(f->checkpoint, "wb");
+
+        TRY(tri_torch_open(f->whole, &file));
+        bytes[tri_torch_at(file, tri_torch_count(file) - 1)->file_offset] ^= 1;
+        tri_torch_close(file);
+        if (damaged == NULL || fwrite(bytes, 1, n, damaged) != n || fclose(damaged) != 0)
+            return TRII_FAIL(TRI_ERR_IO, "the damaged file");
+        free(bytes);
+    }
+    status = tri_load(model, r->index == 1 ? f->checkpoint : f->whole,
+                      &(tri_load_options){.prefix = ""});
+    if (status != TRI_ERR_FORMAT || strstr(tri_last_error(), "are damaged") == NULL)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "loaded: %s", tri_last_error());
+    TRY(tri_module_hash(model, &after));
+    if (before != after)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "a part of the file is in the model");
+    TRY(tri_load(model, f->whole, &(tri_load_options){.prefix = "", .partial = true}));
+    TRY(train(model, opt, 0, 1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return TRI_OK;
+}
+
+static void a_file_that_is_damaged_for_one_rank_changes_none(void **state)
+{
+    static rank ranks[2];
+    files f;
+    scratch s;
+
+    (void)state;
+    make_data();
+    scratch_begin(&s);
+    snprintf(f.whole, sizeof(f.whole), "%s", scratch_path(&s, "whole.pth"));
+    snprintf(f.checkpoint, sizeof(f.checkpoint), "%s", scratch_path(&s, "damaged.pth"));
+    run_ranks(ranks, 2, load_a_damaged_file, &f);
+    check_ranks(ranks, 2);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_saved_goes_on_on_any_number_of_ranks),
     cmocka_unit_test(what_one_rank_cannot_do_fails_on_all),
     cmocka_unit_test(each_rank_prints_what_it_has),
     cmocka_unit_test(a_save_that_fails_on_one_rank_fails_on_all),
+    cmocka_unit_test(a_file_that_is_damaged_for_one_rank_changes_none),
 };
 
 TEST_MAIN(tests)
