@@ -92,14 +92,14 @@ static tri_status write_safetensors(const char *path, const tri_safetensors_entr
 }
 
 /* status: of this rank's arguments. */
-static tri_status save_whole(tri_module *module, const char *path, tri_group *group,
-                             file_write write, tri_status status)
+static tri_status save_whole(tri_module *module, const char *path, const char *call,
+                             tri_group *group, file_write write, tri_status status)
 {
     whole w = {NULL, 0, NULL, 0};
 
     if (status == TRI_OK && tri_group_rank(group) == 0)
         status = make_room(module, &w);
-    status = trii_ranks_agree(group, status);
+    status = trii_ranks_meet(group, call, status);
     if (status == TRI_OK)
         status = copy_whole(module, &w);
     if (status == TRI_OK && w.entries != NULL)
@@ -121,7 +121,7 @@ static tri_status save(tri_module *module, const char *path, const char *call, f
         status = trii_check_module(module, call);
     group = tri_module_status(module) == TRI_OK ? trii_group_of_state(module, NULL, NULL) : NULL;
     if (group != NULL) /* the others hear what is wrong here */
-        return save_whole(module, path, group, write, status);
+        return save_whole(module, path, call, group, write, status);
     if (status == TRI_OK)
         status = trii_snapshot_take(&s, module, NULL, NULL, NULL);
     if (status == TRI_OK)
@@ -336,7 +336,7 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
     if (status == TRI_OK)
         status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks);
-    status = trii_ranks_agree(ranks, status);
+    status = trii_ranks_meet(ranks, call, status);
     if (status == TRI_OK)
         status = trii_snapshot_write(&snapshot, folder, opt);
     trii_snapshot_fini(&snapshot);

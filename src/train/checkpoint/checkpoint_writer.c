@@ -217,7 +217,7 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
         status = take_options(writer, opt);
     if (status == TRI_OK)
         status = trii_snapshot_take(&writer->snapshot, module, optimizer, info, ranks);
-    status = trii_ranks_agree(ranks, status);
+    status = trii_ranks_meet(ranks, call, status);
     if (status == TRI_OK && ranks != NULL)
         status = meet(writer, ranks);
     if (status != TRI_OK)

@@ -165,10 +165,11 @@ static tri_status explain(const trii_unit *unit, tri_status status, const char *
                      "ranks of its group do these, or none)",
                      line, unit->call,
                      unit->stage == 0  ? "forward in training mode and each backward"
-                     : unit->stage < 3 ? "forward in training mode, each backward and each update"
+                     : unit->stage < 3 ? "forward in training mode, each backward and each update, "
+                                         "and in tri_checkpoint_save of states in pieces"
                                        : "forward, each backward and wherever parameters become "
                                          "whole (tri_unshard_begin, tri_save, tri_load, "
-                                         "tri_module_hash)");
+                                         "tri_module_hash), and in tri_checkpoint_save");
 }
 
 tri_status trii_unit_called(const trii_unit *unit, tri_status status)

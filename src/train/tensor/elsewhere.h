@@ -49,5 +49,8 @@ tri_status trii_opened_end(trii_opened *opened, tri_status status) TRI_MUST_CHEC
 /* ranks_agree.c. All ranks return the same: OK, or the failure of the lowest rank that has one, in
  * its words. group NULL: this process alone, whose status is returned. Collective; blocks. */
 tri_status trii_ranks_agree(tri_group *group, tri_status status) TRI_MUST_CHECK;
+/* The same where ranks meet for the first time in the user's `call` ("tri_save"), which failures
+ * name: a rank that calls it alone meets whatever the others do. */
+tri_status trii_ranks_meet(tri_group *group, const char *call, tri_status status) TRI_MUST_CHECK;
 
 #endif

@@ -9,7 +9,21 @@
 #include "base/err.h"
 #include "train/tensor/elsewhere.h"
 
-tri_status trii_ranks_agree(tri_group *group, tri_status status)
+/* Of the group itself, where ranks do not do the same; status as it is. */
+static tri_status explain(const char *call, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (call == NULL || (status != TRI_ERR_MISMATCH && status != TRI_ERR_GROUP_TIMEOUT &&
+                         status != TRI_ERR_PEER_LOST))
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(
+        status, "%s: %s (the ranks of the group take part in it: all of them call %s, or none)",
+        call, line, call);
+}
+
+static tri_status agree(tri_group *group, const char *call, tri_status status)
 {
     int rank = group != NULL ? tri_group_rank(group) : 0, failed;
     /* The lowest rank that failed is the smallest number; no memory is needed. */
@@ -27,10 +41,20 @@ tri_status trii_ranks_agree(tri_group *group, tri_status status)
         return status;
     }
     if (told != TRI_OK || mine == INT64_MAX)
-        return told;
+        return explain(call, told);
     failed = (int)(mine >> 32);
     told = tri_broadcast(group, line, sizeof(line), TRI_DTYPE_U8, failed, NULL);
     return told != TRI_OK
                ? told
                : TRII_FAIL((tri_status) - (mine & INT32_MAX), "rank %d: %s", failed, line);
+}
+
+tri_status trii_ranks_agree(tri_group *group, tri_status status)
+{
+    return agree(group, NULL, status);
+}
+
+tri_status trii_ranks_meet(tri_group *group, const char *call, tri_status status)
+{
+    return agree(group, call, status);
 }

@@ -134,6 +134,67 @@ static tri_status open_another_layer(rank *r)
     return status;
 }
 
+/* Rank 0 calls what all ranks call; rank 1 trains. */
+static tri_status call_alone(rank *r, tri_status (*call)(tri_module *model))
+{
+    tri_module *model = tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group});
+    tri_tensor *x = rows_of(x_data, IN, 0, 4);
+    tri_status status = tri_module_status(model);
+
+    if (status == TRI_OK && r->index == 0) {
+        status = call(model);
+    } else if (status == TRI_OK) {
+        tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+        status = tri_step_end_status();
+    }
+    (void)say(r, status);
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    return status;
+}
+
+static tri_status call_save(tri_module *model)
+{
+    return tri_save(model, "/not-reached");
+}
+
+static tri_status call_load(tri_module *model)
+{
+    tri_module *whole = mlp(1);
+    tri_status status;
+    scratch s;
+
+    scratch_begin(&s);
+    status = tri_save(whole, scratch_path(&s, "weights"));
+    if (status == TRI_OK)
+        status = tri_load(model, scratch_path(&s, "weights"), NULL);
+    scratch_end(&s);
+    tri_module_destroy(whole);
+    return status;
+}
+
+static tri_status call_checkpoint_save(tri_module *model)
+{
+    return tri_checkpoint_save("/not-reached", model, NULL, &(tri_checkpoint_info){.step = 1},
+                               NULL);
+}
+
+static tri_status save_alone(rank *r)
+{
+    return call_alone(r, call_save);
+}
+
+static tri_status load_alone(rank *r)
+{
+    return call_alone(r, call_load);
+}
+
+static tri_status save_checkpoint_alone(rank *r)
+{
+    return call_alone(r, call_checkpoint_save);
+}
+
 static tri_status verify_a_layer(rank *r)
 {
     tri_module *layer = tri_nn_linear(2, 2, NULL);
@@ -168,6 +229,11 @@ static void what_goes_wrong_is_told_in_its_name(void **state)
         {open_another_layer, "", 1, TRI_ERR_MISMATCH,
          "(a model of tri_fully_shard communicates when it is made or verified, in each forward, "
          "each backward and wherever parameters become whole (tri_unshard_begin, tri_save,"},
+        {save_alone, "", 0, TRI_ERR_MISMATCH, ": the ranks disagree: rank 0 calls "},
+        {save_alone, "", 0, TRI_ERR_MISMATCH, "all of them call tri_save, or none"},
+        {load_alone, "", 0, TRI_ERR_MISMATCH, "all of them call tri_load, or none"},
+        {save_checkpoint_alone, "", 0, TRI_ERR_MISMATCH,
+         "all of them call tri_checkpoint_save, or none"},
         {verify_a_layer, "", 0, TRI_ERR_INVALID_ARG,
          "was not made by tri_ddp, tri_zero or tri_fully_shard"},
     };
