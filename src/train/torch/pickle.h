@@ -79,9 +79,10 @@ tri_status trii_pickle_read(const char *path, uint64_t base, const unsigned char
 trii_value *trii_value_new(trii_pickle *p, tri_torch_kind kind);
 /* To a list, tuple or set, or the next key or value of a dictionary. */
 tri_status trii_value_add(trii_pickle *p, trii_value *to, const trii_value *item) TRI_MUST_CHECK;
-/* The error of a pickle: names file, offset and opcode. */
-tri_status trii_pickle_fail(const trii_pickle *p, tri_status status, const char *format, ...)
-    TRII_PRINTF(3, 4);
+/* The error of a pickle: names file, offset and opcode. A macro, so that the analyzer sees the
+ * status. */
+#define TRII_PICKLE_FAIL(p, status, ...) (trii_pickle_error((p), __VA_ARGS__), (status))
+void trii_pickle_error(const trii_pickle *p, const char *format, ...) TRII_PRINTF(2, 3);
 /* A call copies so many items or bytes. FORMAT: more than an honest pickle can have. */
 tri_status trii_pickle_copies(trii_pickle *p, int64_t n) TRI_MUST_CHECK;
 /* "TUPLE", ...: NULL for a byte that is no opcode. */

@@ -37,20 +37,20 @@ tri_status trii_pickle_persistent(trii_pickle *p, const trii_value *id, trii_val
     trii_value *made;
 
     if (!is_kind(id, TRI_TORCH_TUPLE) || !is_kind(arg(id, 0), TRI_TORCH_TEXT))
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "not the id of a storage");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "not the id of a storage");
     if (strcmp(arg(id, 0)->v.text, "module") == 0) { /* legacy: a class, with its source text */
         made = trii_value_new(p, TRI_TORCH_OBJECT);
         if (made == NULL)
             return TRI_ERR_NO_MEMORY;
         if (!is_kind(class, TRI_TORCH_OBJECT))
-            return trii_pickle_fail(p, TRI_ERR_FORMAT, "not the id of a class");
+            return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "not the id of a class");
         *made = *class;
         *made_out = made;
         return TRI_OK;
     }
     if (strcmp(arg(id, 0)->v.text, "storage") != 0 || !is_kind(class, TRI_TORCH_OBJECT) ||
         !is_kind(key, TRI_TORCH_TEXT) || !is_kind(numel, TRI_TORCH_INT) || numel->v.integer < 0)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "not the id of a storage");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "not the id of a storage");
     made = trii_value_new(p, TRI_TORCH_OBJECT);
     if (made == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -65,7 +65,7 @@ tri_status trii_pickle_persistent(trii_pickle *p, const trii_value *id, trii_val
     if (made->storage->dtype == NULL &&
         strcmp(class->v.text, "torch.storage.UntypedStorage") != 0 &&
         strcmp(class->v.text, "torch.UntypedStorage") != 0)
-        return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED, "a storage of class %.80s", class->v.text);
+        return TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED, "a storage of class %.80s", class->v.text);
     if (is_kind(view, TRI_TORCH_TUPLE)) {
         const trii_value *first = arg(view, 1), *length = arg(view, 2);
 
@@ -73,13 +73,13 @@ tri_status trii_pickle_persistent(trii_pickle *p, const trii_value *id, trii_val
             !is_kind(length, TRI_TORCH_INT) || length->v.integer < 0 ||
             first->v.integer > numel->v.integer ||
             length->v.integer > numel->v.integer - first->v.integer)
-            return trii_pickle_fail(p, TRI_ERR_FORMAT, "a view that its storage does not hold");
+            return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a view that its storage does not hold");
         made->storage->first = (uint64_t)first->v.integer;
     }
     if (__builtin_mul_overflow(made->storage->numel,
                                made->storage->dtype != NULL ? made->storage->dtype->size : 1,
                                &made->storage->bytes))
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "a storage whose size no number holds");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a storage whose size no number holds");
     made->storage->next = p->storages;
     p->storages = made->storage;
     *made_out = made;
@@ -93,16 +93,16 @@ static tri_status read_sizes(trii_pickle *p, const trii_value *tuple, const char
                              int64_t *sizes, int *n_out)
 {
     if (!is_kind(tuple, TRI_TORCH_TUPLE) && !is_kind(tuple, TRI_TORCH_LIST))
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "the %s of a tensor is not a tuple", what);
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "the %s of a tensor is not a tuple", what);
     if (tuple->v.n > TRI_MAX_DIMS)
-        return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED,
+        return TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED,
                                 "a tensor of %" PRId64 " dimensions, at most %d are allowed",
                                 tuple->v.n, TRI_MAX_DIMS);
     for (int64_t i = 0; i < tuple->v.n; i++) {
         const trii_value *size = arg(tuple, i);
 
         if (!is_kind(size, TRI_TORCH_INT) || size->v.integer < 0)
-            return trii_pickle_fail(p, TRI_ERR_FORMAT,
+            return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT,
                                     "number %" PRId64 " of a tensor's %s is not a size", i, what);
         sizes[i] = size->v.integer;
     }
@@ -120,7 +120,7 @@ static tri_status check_extent(trii_pickle *p, tri_torch_tensor *t, const trii_t
     for (int d = 0; d < t->ndim; d++)
         fits = fits && !__builtin_mul_overflow(numel, (uint64_t)t->shape[d], &numel);
     if (!fits || __builtin_mul_overflow(numel, (uint64_t)dtype->size, &t->bytes))
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "a tensor whose size no number holds");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a tensor whose size no number holds");
     t->storage_bytes = storage->bytes;
     last = (uint64_t)t->offset;
     if (numel == 0)
@@ -133,7 +133,7 @@ static tri_status check_extent(trii_pickle *p, tri_torch_tensor *t, const trii_t
                !__builtin_add_overflow(last, step, &last);
     }
     if (!fits || last >= room)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT,
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT,
                                 "a tensor of which element %" PRIu64
                                 " of storage %.40s is a part, which has %" PRIu64,
                                 last, storage->key, room);
@@ -149,7 +149,7 @@ static tri_status check_bits(trii_pickle *p, const trii_value *bits)
         const tri_torch_value *bit = tri_torch_item(&bits->v, names[i]);
 
         if (bit != NULL && (bit->kind != TRI_TORCH_BOOL || bit->integer != 0))
-            return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED,
+            return TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED,
                                     "a tensor with the %s bit set: save its resolve_%s()", names[i],
                                     names[i]);
     }
@@ -170,23 +170,23 @@ static tri_status make_tensor(trii_pickle *p, const trii_value *args, bool has_d
     if (made == NULL || t == NULL)
         return TRI_ERR_NO_MEMORY;
     if (!is_kind(storage, TRI_TORCH_OBJECT) || storage->storage == NULL)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "a tensor without a storage");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a tensor without a storage");
     if (!is_kind(offset, TRI_TORCH_INT) || offset->v.integer < 0)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "a tensor's offset is not a size");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a tensor's offset is not a size");
     if (!has_dtype)
         dtype = storage->storage->dtype != NULL ? storage->storage->dtype
                                                 : trii_torch_dtype_of(TRI_DTYPE_U8);
     else if (is_kind(named, TRI_TORCH_OBJECT))
         dtype = trii_torch_dtype_named(named->v.text);
     if (dtype == NULL)
-        return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED, "a tensor of dtype %.80s",
+        return TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED, "a tensor of dtype %.80s",
                                 is_kind(named, TRI_TORCH_OBJECT) ? named->v.text : "(none)");
     t->offset = offset->v.integer;
     status = read_sizes(p, arg(args, 2), "size", t->shape, &t->ndim);
     if (status == TRI_OK)
         status = read_sizes(p, arg(args, 3), "stride", t->stride, &n_strides);
     if (status == TRI_OK && n_strides != t->ndim)
-        status = trii_pickle_fail(p, TRI_ERR_FORMAT, "a tensor of %d sizes and %d strides", t->ndim,
+        status = TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a tensor of %d sizes and %d strides", t->ndim,
                                   n_strides);
     if (status == TRI_OK)
         status = check_extent(p, t, dtype, storage->storage);
@@ -214,7 +214,7 @@ static tri_status make_parameter(trii_pickle *p, const trii_value *args, trii_va
     if (made == NULL || t == NULL)
         return TRI_ERR_NO_MEMORY;
     if (!is_kind(tensor, TRI_TORCH_TENSOR))
-        return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED,
+        return TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED,
                                 "a parameter that is of no plain tensor (sparse or quantized)");
     *t = *tensor->v.tensor;
     t->requires_grad = is_kind(arg(args, 1), TRI_TORCH_BOOL) && arg(args, 1)->v.integer != 0;
@@ -236,7 +236,7 @@ static tri_status make_sequence(trii_pickle *p, const trii_value *args, tri_torc
 
     if (status == TRI_OK && from != NULL &&
         (from->v.kind < TRI_TORCH_TUPLE || from->v.kind > TRI_TORCH_SET))
-        status = trii_pickle_fail(p, TRI_ERR_FORMAT, "a sequence that is made of a single value");
+        status = TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a sequence that is made of a single value");
     for (int64_t i = 0; status == TRI_OK && from != NULL && i < from->v.n; i++)
         status = trii_value_add(p, made, arg(from, i));
     *made_out = made;
@@ -258,7 +258,7 @@ static tri_status make_dict(trii_pickle *p, const trii_value *from, trii_value *
             continue;
         }
         if ((item->v.kind != TRI_TORCH_TUPLE && item->v.kind != TRI_TORCH_LIST) || item->v.n != 2)
-            return trii_pickle_fail(p, TRI_ERR_FORMAT, "an item of a dictionary is not a pair");
+            return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "an item of a dictionary is not a pair");
         status = trii_value_add(p, made, arg(item, 0));
         if (status == TRI_OK)
             status = trii_value_add(p, made, arg(item, 1));
@@ -318,7 +318,7 @@ static tri_status make_bytes(trii_pickle *p, const trii_value *args, trii_value 
     size_t n = 0;
 
     if (!is_kind(text, TRI_TORCH_TEXT))
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "bytes that are made of no text");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "bytes that are made of no text");
     if (trii_pickle_copies(p, (int64_t)text->v.bytes) != TRI_OK)
         return TRI_ERR_FORMAT;
     bytes = trii_arena_take(p->arena, text->v.bytes + 1, 1);
@@ -331,7 +331,7 @@ static tri_status make_bytes(trii_pickle *p, const trii_value *args, trii_value 
             unsigned char next = i + 1 < text->v.bytes ? (unsigned char)text->v.text[++i] : 0;
 
             if ((c != 0xc2 && c != 0xc3) || (next & 0xc0) != 0x80)
-                return trii_pickle_fail(p, TRI_ERR_FORMAT, "bytes whose text is not in latin1");
+                return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "bytes whose text is not in latin1");
             c = (unsigned char)((c & 3) << 6 | (next & 0x3f));
         }
         bytes[n++] = (char)c;
@@ -376,7 +376,7 @@ tri_status trii_pickle_call(trii_pickle *p, const trii_value *callee, const trii
                             trii_value **made_out)
 {
     if (!is_kind(callee, TRI_TORCH_OBJECT) || !callee->is_class)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "what is called is not a class");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "what is called is not a class");
     for (size_t i = 0; i < TRII_COUNT_OF(known); i++)
         if (strcmp(known[i].name, callee->v.text) == 0)
             return call_known(p, known[i].callee, callee, args, made_out);

@@ -4,6 +4,7 @@
  * Nothing in the file is trusted. Every opcode takes at least its own byte and makes at most one
  * value, so that memory is bounded by the size of the pickle; the machine does not recurse.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@
 static tri_status take(trii_pickle *p, uint64_t n, const unsigned char **bytes_out)
 {
     if (n > p->bytes - p->at)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT,
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT,
                                 "the pickle ends %" PRIu64 " bytes too early: is the file cut "
                                 "short?",
                                 n - (p->bytes - p->at));
@@ -46,7 +47,7 @@ static tri_status take_line(trii_pickle *p, const char **text_out, size_t *bytes
     const unsigned char *from = p->data + p->at, *end = memchr(from, '\n', p->bytes - p->at);
 
     if (end == NULL)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "the pickle ends within a name");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "the pickle ends within a name");
     *text_out = (const char *)from;
     *bytes_out = (size_t)(end - from);
     p->at += *bytes_out + 1;
@@ -80,9 +81,9 @@ static size_t floor_of(const trii_pickle *p)
 
 static tri_status need(const trii_pickle *p, size_t n)
 {
-    if (p->n_stack - floor_of(p) >= n)
+    if (p->stack != NULL && p->n_stack - floor_of(p) >= n)
         return TRI_OK;
-    return trii_pickle_fail(p, TRI_ERR_FORMAT, "%zu values are on the stack, it takes %zu",
+    return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "%zu values are on the stack, it takes %zu",
                             p->n_stack - floor_of(p), n);
 }
 
@@ -90,9 +91,11 @@ static tri_status pop(trii_pickle *p, trii_value **value_out)
 {
     tri_status status = need(p, 1);
 
-    if (status == TRI_OK)
-        *value_out = p->stack[--p->n_stack];
-    return status;
+    if (status != TRI_OK)
+        return status;
+    assert(p->stack != NULL); /* it has a value */
+    *value_out = p->stack[--p->n_stack];
+    return TRI_OK;
 }
 
 static tri_status push_mark(trii_pickle *p)
@@ -114,7 +117,7 @@ static tri_status push_mark(trii_pickle *p)
 static tri_status pop_mark(trii_pickle *p, size_t *first_out)
 {
     if (p->n_marks == 0)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "there is no mark on the stack");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "there is no mark on the stack");
     *first_out = p->marks[--p->n_marks];
     return TRI_OK;
 }
@@ -128,7 +131,7 @@ static tri_status memo_put(trii_pickle *p, uint64_t index)
     if (status != TRI_OK)
         return status;
     if (index >= p->at) /* each entry takes bytes, so no honest pickle counts that far */
-        return trii_pickle_fail(p, TRI_ERR_FORMAT,
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT,
                                 "entry %" PRIu64 " of the memo, after %zu bytes of the pickle",
                                 index, p->at);
     if (index >= p->memo_room) {
@@ -153,7 +156,7 @@ static tri_status memo_put(trii_pickle *p, uint64_t index)
 static tri_status memo_get(trii_pickle *p, uint64_t index)
 {
     if (index >= p->memo_room || p->memo[index] == NULL)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "the memo has no entry %" PRIu64, index);
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "the memo has no entry %" PRIu64, index);
     return push(p, p->memo[index]);
 }
 
@@ -271,7 +274,7 @@ static tri_status stack_global(trii_pickle *p)
     if (status == TRI_OK)
         status = pop(p, &module);
     if (status == TRI_OK && (name->v.kind != TRI_TORCH_TEXT || module->v.kind != TRI_TORCH_TEXT))
-        status = trii_pickle_fail(p, TRI_ERR_FORMAT, "module and class are not texts");
+        status = TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "module and class are not texts");
     return status == TRI_OK
                ? push_class(p, module->v.text, module->v.bytes, name->v.text, name->v.bytes)
                : status;
@@ -318,16 +321,16 @@ static tri_status extend(trii_pickle *p, size_t first, tri_torch_kind kind)
 {
     trii_value *to;
 
-    if (first == floor_of(p))
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "nothing on the stack takes these items");
+    if (p->stack == NULL || first == floor_of(p))
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "nothing on the stack takes these items");
     to = p->stack[first - 1];
     /* What a class makes that is derived from dict, list or set takes them, too. */
     if (to->v.kind == TRI_TORCH_OBJECT && !to->is_class)
         to->v.kind = kind;
     if (to->v.kind != kind)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "what lies on the stack takes no such items");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "what lies on the stack takes no such items");
     if (kind == TRI_TORCH_DICT && (p->n_stack - first) % 2 != 0)
-        return trii_pickle_fail(p, TRI_ERR_FORMAT, "a key without a value");
+        return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "a key without a value");
     return collect(p, to, first);
 }
 
@@ -357,7 +360,7 @@ static tri_status call(trii_pickle *p, bool keywords)
     if (status == TRI_OK)
         status = pop(p, &callee);
     if (status == TRI_OK && args->v.kind != TRI_TORCH_TUPLE)
-        status = trii_pickle_fail(p, TRI_ERR_FORMAT, "the arguments are not a tuple");
+        status = TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "the arguments are not a tuple");
     if (status == TRI_OK)
         status = trii_pickle_call(p, callee, args, &made);
     if (status == TRI_OK && named != NULL && made->v.kind == TRI_TORCH_OBJECT)
@@ -405,7 +408,7 @@ static tri_status protocol(trii_pickle *p)
     tri_status status = take_number(p, 1, &version);
 
     if (status == TRI_OK && version > MAX_PROTOCOL)
-        status = trii_pickle_fail(p, TRI_ERR_UNSUPPORTED,
+        status = TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED,
                                   "protocol %" PRIu64 " of pickle; up to %d are read", version,
                                   MAX_PROTOCOL);
     return status;
@@ -542,9 +545,9 @@ static tri_status step(trii_pickle *p, unsigned char opcode)
         return persistent(p);
     default:
         if (trii_opcode_name(opcode) == NULL)
-            return trii_pickle_fail(p, TRI_ERR_FORMAT, "byte 0x%02x is not an opcode of pickle",
+            return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "byte 0x%02x is not an opcode of pickle",
                                     opcode);
-        return trii_pickle_fail(p, TRI_ERR_UNSUPPORTED,
+        return TRII_PICKLE_FAIL(p, TRI_ERR_UNSUPPORTED,
                                 "an opcode that torch.save never writes, and that is not read");
     }
 }
@@ -563,7 +566,7 @@ static tri_status run(trii_pickle *p)
             return status;
     }
     p->opcode_at = p->bytes;
-    return trii_pickle_fail(p, TRI_ERR_FORMAT,
+    return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT,
                             "the pickle ends without STOP: is the file cut "
                             "short?");
 }

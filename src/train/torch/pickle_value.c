@@ -10,7 +10,7 @@
 #include "base/option.h"
 #include "train/torch/pickle.h"
 
-tri_status trii_pickle_fail(const trii_pickle *p, tri_status status, const char *format, ...)
+void trii_pickle_error(const trii_pickle *p, const char *format, ...)
 {
     const char *name = p->opcode_at < p->bytes ? trii_opcode_name(p->data[p->opcode_at]) : NULL;
     char text[256];
@@ -19,8 +19,8 @@ tri_status trii_pickle_fail(const trii_pickle *p, tri_status status, const char 
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    return TRII_FAIL(status, "%s: offset %" PRIu64 ": %s%s%s", p->path, p->base + p->opcode_at,
-                     name != NULL ? name : "", name != NULL ? ": " : "", text);
+    trii_err_set("%s: offset %" PRIu64 ": %s%s%s", p->path, p->base + p->opcode_at,
+                 name != NULL ? name : "", name != NULL ? ": " : "", text);
 }
 
 trii_value *trii_value_new(trii_pickle *p, tri_torch_kind kind)
@@ -54,7 +54,7 @@ tri_status trii_pickle_copies(trii_pickle *p, int64_t n)
     p->copied += (size_t)n;
     if (p->copied <= p->at)
         return TRI_OK;
-    return trii_pickle_fail(p, TRI_ERR_FORMAT, "it copies more than the pickle has had so far");
+    return TRII_PICKLE_FAIL(p, TRI_ERR_FORMAT, "it copies more than the pickle has had so far");
 }
 
 const tri_torch_value *tri_torch_item(const tri_torch_value *dict, const char *key)
