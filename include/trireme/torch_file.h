@@ -27,7 +27,7 @@ typedef struct tri_torch_file tri_torch_file; /* an open one */
 typedef struct tri_torch_tensor {
     const char *name;      /* keys and indices that lead to it, joined by '.'; "tensor" if the file
                             * holds nothing else */
-    tri_dtype dtype;       /* NONE for a type that Trireme has not: see type_name */
+    tri_dtype dtype;       /* NONE for a type that Trireme lacks: see type_name */
     const char *type_name; /* torch's: "float32", "complex64", ... */
     size_t element_bytes;
     int ndim;
@@ -77,7 +77,7 @@ typedef struct tri_torch_value {
  * checked before the first value can be seen.
  * Errors: NOT_FOUND, IO, NO_MEMORY; FORMAT (names the file, the offset and what is wrong there);
  *   UNSUPPORTED (an opcode or a type that is not read, a tensor of more than TRI_MAX_DIMS
- *   dimensions, a compressed file).
+ *   dimensions or with the conj or neg bit, a compressed file, an object of a class of its own).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_torch_open(const char *path, tri_torch_file **file_out);
 /* NULL allowed; all that was borrowed becomes invalid */
