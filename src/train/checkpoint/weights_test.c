@@ -60,6 +60,8 @@ static void the_state_is_found_under_its_key(void **state)
     load("odd-key-2.13.pth", &(tri_load_options){.prefix = "agent."}, TRI_OK, NULL);
     load("epoch-2.13.pth", &(tri_load_options){.prefix = "model.module."}, TRI_OK, NULL);
     load("epoch-2.13.pth", &(tri_load_options){.prefix = "model.modul"}, TRI_ERR_FORMAT, "missing");
+    load("epoch-2.13.pth", &(tri_load_options){.prefix = "agent."}, TRI_ERR_FORMAT,
+         "missing: weight, bias; no name begins with tri_load_options.prefix");
     load("epoch-2.13.pth", &(tri_load_options){.prefix = ""}, TRI_ERR_FORMAT,
          "unexpected: model.module.weight, model.module.bias");
 }

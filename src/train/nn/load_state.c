@@ -226,6 +226,11 @@ static tri_status judge(loading *l)
                          "tri_load_options.prefix",
                          l->opt.partial ? "no part of the state fits" : "state does not fit",
                          l->module->type->name, text, l->prefix);
+    if (l->opt.rename == NULL && l->left_out.n > 0 && l->left_out.n == l->n)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s %s:%s; no name begins with tri_load_options.prefix",
+                         l->opt.partial ? "no part of the state fits" : "state does not fit",
+                         l->module->type->name, text);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s",
                      l->opt.partial ? "no part of the state fits" : "state does not fit",
                      l->module->type->name, text,
