@@ -8,6 +8,7 @@
 #include <trireme/nn.h>
 
 #include "base/alloc.h"
+#include "os/file.h"
 
 typedef struct trii_weights trii_weights;
 
@@ -46,6 +47,17 @@ void trii_weights_close(trii_weights *weights);
 tri_status trii_weights_safetensors(const char *path, trii_weights *weights) TRI_MUST_CHECK;
 tri_status trii_weights_torch(const char *path, trii_weights_scope scope,
                               trii_weights *weights) TRI_MUST_CHECK;
+bool trii_weights_is_index(const trii_mapping *map);
+tri_status trii_weights_index(const char *path, trii_weights_scope scope,
+                              trii_weights *weights) TRI_MUST_CHECK;
+/* A single file of tensors: neither a folder nor an index. */
+tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
+                                  trii_weights *weights_out) TRI_MUST_CHECK;
+/* A file in the folder of another. NULL (and the error line): memory is out. */
+char *trii_path_beside(const char *path, const char *name);
+/* Whether a name is not of the folder in which it is looked up. Anybody may have written an index:
+ * it must not make us read files from elsewhere. */
+bool trii_weights_leads_out(const char *name);
 /* Room for n sources. NO_MEMORY. */
 static inline tri_status trii_weights_room(trii_weights *weights, int64_t n)
 {

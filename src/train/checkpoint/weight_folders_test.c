@@ -1,0 +1,179 @@
+/* weight_folders_test.c - tri_load of folders: of hubs, of torch's distributed checkpoints. Golden
+ * folders: tests/golden/make_weight_folders.py. */
+/* ctest: threads=none */
+#include <trireme/checkpoint.h>
+#include <trireme/nn.h>
+
+#include "base/alloc.h"
+#include "testing/scratch.h"
+#include "train/checkpoint/weights.h"
+
+static const char *golden_path(const char *name)
+{
+    static char path[512];
+
+    snprintf(path, sizeof(path), "%s/tests/golden/folders/%s", getenv("TRI_TEST_SOURCE"), name);
+    return path;
+}
+
+static tri_module *network(void)
+{
+    return tri_nn_sequential(tri_nn_linear(3, 5, NULL), tri_nn_batch_norm1d(5, NULL),
+                             tri_nn_linear(5, 2, NULL));
+}
+
+/* Entry k has the values of the script. */
+static void expect_loaded(tri_module *net)
+{
+    for (int64_t k = 0; k < tri_module_state_count(net); k++) {
+        tri_tensor *tensor = tri_module_state(net, k).tensor;
+        int64_t n = tri_tensor_numel(tensor);
+        float values[15];
+        int64_t counter;
+
+        if (tri_tensor_dtype(tensor) == TRI_DTYPE_I64) {
+            CHECK_OK(tri_tensor_copy_out(tensor, &counter, sizeof(counter)));
+            assert_int_equal(counter, k * 37 % 100 - 50);
+            continue;
+        }
+        CHECK_OK(tri_tensor_copy_out(tensor, values, (size_t)n * sizeof(float)));
+        for (int64_t i = 0; i < n; i++)
+            CHECK_NEAR(values[i], (float)((k * 37 + i * 11) % 100 - 50), 0);
+    }
+}
+
+/* text: NULL where it loads; else what the error has, and nothing is changed. */
+static void load(const char *path, const char *text)
+{
+    tri_module *net = network();
+    uint64_t before, after;
+
+    if (text == NULL) {
+        CHECK_OK(tri_load(net, path, NULL));
+        expect_loaded(net);
+    } else {
+        CHECK_OK(tri_module_hash(net, &before));
+        CHECK_FAILS(tri_load(net, path, NULL), TRI_ERR_FORMAT, text);
+        CHECK_OK(tri_module_hash(net, &after));
+        assert_int_equal(before, after);
+    }
+    tri_module_destroy(net);
+}
+
+static void copy_file(scratch *s, const char *folder, const char *name)
+{
+    char from[256];
+    size_t n;
+    char *bytes;
+
+    snprintf(from, sizeof(from), "%s/%s", folder, name);
+    bytes = scratch_read(golden_path(from), &n);
+    scratch_file(s, name, bytes, n);
+    free(bytes);
+}
+
+static void folders_of_hubs_are_loaded(void **state)
+{
+    (void)state;
+    load(golden_path("hub-safetensors"), NULL);
+    load(golden_path("hub-safetensors/"), NULL);
+    load(golden_path("hub-torch"), NULL);
+    load(golden_path("hub-safetensors/model.safetensors.index.json"), NULL);
+    load(golden_path("hub-torch/pytorch_model.bin.index.json"), NULL);
+}
+
+static void a_folder_of_one_file_is_loaded(void **state)
+{
+    static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tri_module *net = network(), *other = network();
+        uint64_t hash, loaded;
+        scratch s;
+
+        scratch_begin(&s);
+        CHECK_OK(tri_save(net, scratch_path(&s, names[k]))); /* what is in it counts */
+        CHECK_OK(tri_load(other, s.dir, NULL));
+        CHECK_OK(tri_module_hash(net, &hash));
+        CHECK_OK(tri_module_hash(other, &loaded));
+        assert_int_equal(hash, loaded);
+        tri_module_destroy(net);
+        tri_module_destroy(other);
+        scratch_end(&s);
+    }
+}
+
+static void a_folder_without_weights_is_refused(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    load(s.dir, "a folder without weights");
+    scratch_end(&s);
+}
+
+static void wrong_indices_are_refused(void **state)
+{
+#define FIRST "model-00001-of-00002.safetensors"
+    static const struct row {
+        const char *json, *text;
+    } rows[] = {
+        {"{", "index.json, byte 1"},
+        {"{\"weight_map\": 1}", "no index of weights: it has no object \"weight_map\""},
+        {"{\"weight_map\": {}}", "missing: 0.weight"},
+        {"{\"weight_map\": {\"a\": 5}}", "tensor a: not the name of a file"},
+        {"{\"weight_map\": {\"a\": \"../x\"}}", "tensor a: file \"../x\" is not in the index's"},
+        {"{\"weight_map\": {\"a\": \"x/../../y\"}}", "is not in the index's folder"},
+        {"{\"weight_map\": {\"a\": \"..\"}}", "is not in the index's folder"},
+        {"{\"weight_map\": {\"a\": \"/etc/passwd\"}}", "is not in the index's folder"},
+        {"{\"weight_map\": {\"a\": \"\"}}", "is not in the index's folder"},
+        {"{\"weight_map\": {\"a\": \"..x\"}}", "..x"},
+        {"{\"weight_map\": {\"a\": \"model-9.bin\"}}", "model-9.bin"},
+        {"{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}", "header"},
+        {"{\"weight_map\": {\"7.weight\": \"" FIRST "\"}}",
+         "tensor 7.weight is not in file " FIRST ", where weight_map has it"},
+        {" \n{\"weight_map\": {\"0.weight\": \"" FIRST "\"}}", "missing: 0.bias"},
+    };
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    copy_file(&s, "hub-safetensors", FIRST);
+    for (size_t i = 0; i < TRII_COUNT_OF(rows); i++)
+        load(scratch_file(&s, "model.safetensors.index.json", rows[i].json, strlen(rows[i].json)),
+             rows[i].text);
+    scratch_end(&s);
+}
+
+static void an_allocation_that_fails_leaves_nothing(void **state)
+{
+    static const char *const names[] = {"hub-safetensors", "hub-torch"};
+    long live = trii_alloc_live();
+
+    (void)state;
+    for (size_t k = 0; k < TRII_COUNT_OF(names); k++) {
+        tri_status status = TRI_ERR_NO_MEMORY;
+
+        for (long n = 1; status != TRI_OK; n++) {
+            trii_weights weights;
+
+            trii_alloc_fail_at(n);
+            status = trii_weights_open(golden_path(names[k]), TRII_WEIGHTS_STATE, &weights);
+            trii_alloc_fail_at(0);
+            assert_true(status == TRI_OK || status == TRI_ERR_NO_MEMORY);
+            trii_weights_close(&weights);
+            assert_int_equal(trii_alloc_live(), live);
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(folders_of_hubs_are_loaded),
+    cmocka_unit_test(a_folder_of_one_file_is_loaded),
+    cmocka_unit_test(a_folder_without_weights_is_refused),
+    cmocka_unit_test(wrong_indices_are_refused),
+    cmocka_unit_test(an_allocation_that_fails_leaves_nothing),
+};
+TEST_MAIN(tests)
