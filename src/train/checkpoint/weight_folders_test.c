@@ -147,9 +147,60 @@ static void wrong_indices_are_refused(void **state)
     scratch_end(&s);
 }
 
+static void folders_of_torch_dcp_are_loaded(void **state)
+{
+    (void)state;
+    load(golden_path("dcp-replicated"), NULL); /* {"model": .., "step": 7, ..} by two ranks */
+    load(golden_path("dcp-sharded"), NULL);    /* 5 rows over two ranks of fully_shard */
+    load(golden_path("dcp-app"), NULL);        /* with an optimizer */
+}
+
+static void damaged_folders_of_torch_dcp_are_refused(void **state)
+{
+    static const char *const names[] = {".metadata", "__0_0.distcp", "__1_0.distcp"};
+    char *bytes[3];
+    size_t n[3];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int k = 0; k < 3; k++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "dcp-sharded/%s", names[k]);
+        bytes[k] = scratch_read(golden_path(name), &n[k]);
+        scratch_file(&s, names[k], bytes[k], n[k]);
+    }
+    load(s.dir, NULL);
+    scratch_file(&s, names[2], bytes[2], n[2] / 2);
+    load(s.dir, "is it cut short?");
+    assert_int_equal(remove(scratch_path(&s, names[2])), 0);
+    load(s.dir, names[2]);
+    scratch_file(&s, names[2], bytes[2], n[2]);
+    scratch_file(&s, names[0], bytes[0], n[0] / 2);
+    load(s.dir, ".metadata: offset");
+    /* Whatever byte is wrong: the same values, or an error and an unchanged module. */
+    for (int k = 0; k < 3; k++) {
+        for (size_t at = 0; at < n[k]; at += k == 0 ? 3 : 31) {
+            tri_module *net = network();
+
+            bytes[k][at] ^= 0x21;
+            scratch_file(&s, names[k], bytes[k], n[k]);
+            bytes[k][at] ^= 0x21;
+            if (tri_load(net, s.dir, NULL) == TRI_OK)
+                expect_loaded(net);
+            tri_module_destroy(net);
+        }
+        scratch_file(&s, names[k], bytes[k], n[k]);
+        free(bytes[k]);
+    }
+    load(s.dir, NULL);
+    scratch_end(&s);
+}
+
 static void an_allocation_that_fails_leaves_nothing(void **state)
 {
-    static const char *const names[] = {"hub-safetensors", "hub-torch"};
+    static const char *const names[] = {"hub-safetensors", "hub-torch", "dcp-app"};
     long live = trii_alloc_live();
 
     (void)state;
@@ -174,6 +225,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_folder_of_one_file_is_loaded),
     cmocka_unit_test(a_folder_without_weights_is_refused),
     cmocka_unit_test(wrong_indices_are_refused),
+    cmocka_unit_test(folders_of_torch_dcp_are_loaded),
+    cmocka_unit_test(damaged_folders_of_torch_dcp_are_refused),
     cmocka_unit_test(an_allocation_that_fails_leaves_nothing),
 };
 TEST_MAIN(tests)

@@ -65,19 +65,25 @@ tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
 
 /* What a folder has that says its kind, in the order in which they count: a hub may offer the same
  * model in several. */
-static const char *const marks[] = {"model.safetensors", "model.safetensors.index.json",
-                                    "pytorch_model.bin", "pytorch_model.bin.index.json"};
+static const struct mark {
+    const char *name;
+    tri_status (*open)(const char *path, trii_weights_scope scope, trii_weights *weights_out);
+} marks[] = {
+    {"model.safetensors", trii_weights_open}, {"model.safetensors.index.json", trii_weights_open},
+    {"pytorch_model.bin", trii_weights_open}, {"pytorch_model.bin.index.json", trii_weights_open},
+    {".metadata", trii_weights_dcp},
+};
 
 static tri_status open_folder(const char *path, trii_weights_scope scope, trii_weights *weights_out)
 {
     for (size_t i = 0; i < TRII_COUNT_OF(marks); i++) {
-        char *file = trii_path_join(path, marks[i]);
+        char *file = trii_path_join(path, marks[i].name);
         tri_status status;
 
         if (file == NULL)
             return TRI_ERR_NO_MEMORY;
         if (trii_path_is_file(file)) {
-            status = trii_weights_open(file, scope, weights_out);
+            status = marks[i].open(file, scope, weights_out);
             trii_free(file);
             return status;
         }
@@ -85,7 +91,7 @@ static tri_status open_folder(const char *path, trii_weights_scope scope, trii_w
     }
     return TRII_FAIL(TRI_ERR_FORMAT,
                      "%s: a folder without weights: none of model.safetensors, pytorch_model.bin, "
-                     "their .index.json is there",
+                     "their .index.json, .metadata is there",
                      path);
 }
 

@@ -50,11 +50,17 @@ tri_status trii_weights_torch(const char *path, trii_weights_scope scope,
 bool trii_weights_is_index(const trii_mapping *map);
 tri_status trii_weights_index(const char *path, trii_weights_scope scope,
                               trii_weights *weights) TRI_MUST_CHECK;
+/* path: of its .metadata */
+tri_status trii_weights_dcp(const char *path, trii_weights_scope scope,
+                            trii_weights *weights) TRI_MUST_CHECK;
 /* A single file of tensors: neither a folder nor an index. */
 tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
                                   trii_weights *weights_out) TRI_MUST_CHECK;
 /* A file in the folder of another. NULL (and the error line): memory is out. */
 char *trii_path_beside(const char *path, const char *name);
+/* Keys under which programs put a module's state, in the order in which they count; NULL ends it.
+ */
+extern const char *const trii_weights_keys[];
 /* Whether a name is not of the folder in which it is looked up. Anybody may have written an index:
  * it must not make us read files from elsewhere. */
 bool trii_weights_leads_out(const char *name);

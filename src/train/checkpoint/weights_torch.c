@@ -14,10 +14,9 @@
 #include "train/checkpoint/weights.h"
 #include "train/torch/strided.h"
 
-/* Keys under which programs put a state dictionary: PyTorch's examples and Lightning, others,
- * DeepSpeed. */
-static const char *const keys[] = {"state_dict", "model_state_dict", "model", "module",
-                                   "net",        "weights"};
+/* PyTorch's examples and Lightning, others, DeepSpeed. */
+const char *const trii_weights_keys[] = {"state_dict", "model_state_dict", "model", "module",
+                                         "net",        "weights",          NULL};
 
 typedef struct torch_weights {
     tri_torch_file *file;
@@ -82,18 +81,18 @@ static tri_status find_state(const char *path, const tri_torch_value *root, char
     size_t used = 0;
 
     prefix[0] = '\0';
-    for (size_t k = 0; k < TRII_COUNT_OF(keys); k++) {
-        const tri_torch_value *state = tri_torch_item(root, keys[k]);
+    for (int k = 0; trii_weights_keys[k] != NULL; k++) {
+        const tri_torch_value *state = tri_torch_item(root, trii_weights_keys[k]);
 
         if (holds_tensors(state)) {
-            snprintf(prefix, bytes, "%s.", keys[k]);
+            snprintf(prefix, bytes, "%s.", trii_weights_keys[k]);
             return TRI_OK;
         }
         if (state != NULL && state->kind == TRI_TORCH_OBJECT)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                              "%s: under \"%s\" it has an object of class %.80s, whose code is in a "
                              "program: save its state_dict() instead",
-                             path, keys[k], state->text);
+                             path, trii_weights_keys[k], state->text);
     }
     if (holds_tensors(root) || root->kind != TRI_TORCH_DICT)
         return TRI_OK;

@@ -7,6 +7,7 @@
 #include <trireme/torch_file.h>
 
 #include "base/compiler.h"
+#include "os/file.h"
 
 /* Whether its elements follow each other, row-major. */
 bool trii_is_contiguous(const tri_torch_tensor *tensor);
@@ -17,5 +18,9 @@ void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *tenso
  * compared. Errors: FORMAT. */
 tri_status trii_torch_data(tri_torch_file *file, const tri_torch_tensor *tensor,
                            const void **data_out) TRI_MUST_CHECK;
+/* A file of torch.save that lies within another: `map` is its part of that, and outlives it. Errors
+ * as tri_torch_open, whose messages begin with `path` and count offsets within the part. */
+tri_status trii_torch_open_within(const char *path, const trii_mapping *map,
+                                  tri_torch_file **file_out) TRI_MUST_CHECK;
 
 #endif

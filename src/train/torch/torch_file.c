@@ -21,7 +21,8 @@
 struct tri_torch_file {
     char *path;
     trii_mapping map;
-    trii_zip zip; /* empty: a legacy file */
+    bool borrowed; /* the mapping is the caller's */
+    trii_zip zip;  /* empty: a legacy file */
     trii_arena arena;
     trii_pickled pickled;
     trii_torch_places places;
@@ -152,7 +153,7 @@ static tri_status read_layout(tri_torch_file *f)
 
 static tri_status read_file(tri_torch_file *f)
 {
-    tri_status status = trii_mapping_open(f->path, &f->map);
+    tri_status status = f->borrowed ? TRI_OK : trii_mapping_open(f->path, &f->map);
 
     if (status == TRI_OK)
         status = read_layout(f);
@@ -172,18 +173,18 @@ static tri_status read_file(tri_torch_file *f)
     return status;
 }
 
-tri_status tri_torch_open(const char *path, tri_torch_file **file_out)
+/* map: NULL to map the file of that path. */
+static tri_status open_file(const char *path, const trii_mapping *map, tri_torch_file **file_out)
 {
-    tri_status status = trii_need_text(path, "tri_torch_open", "path");
-    tri_torch_file *f;
+    tri_torch_file *f = trii_alloc(1, sizeof(*f), "file of torch.save");
+    tri_status status;
 
-    if (status == TRI_OK)
-        status = trii_need(file_out, "tri_torch_open", "file_out");
-    if (status != TRI_OK)
-        return status;
-    f = trii_alloc(1, sizeof(*f), "file of torch.save");
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (map != NULL) {
+        f->map = *map;
+        f->borrowed = true;
+    }
     f->path = trii_strdup(path, "path");
     status = f->path != NULL ? read_file(f) : TRI_ERR_NO_MEMORY;
     if (status != TRI_OK) {
@@ -194,6 +195,21 @@ tri_status tri_torch_open(const char *path, tri_torch_file **file_out)
     return TRI_OK;
 }
 
+tri_status tri_torch_open(const char *path, tri_torch_file **file_out)
+{
+    tri_status status = trii_need_text(path, "tri_torch_open", "path");
+
+    if (status == TRI_OK)
+        status = trii_need(file_out, "tri_torch_open", "file_out");
+    return status == TRI_OK ? open_file(path, NULL, file_out) : status;
+}
+
+tri_status trii_torch_open_within(const char *path, const trii_mapping *map,
+                                  tri_torch_file **file_out)
+{
+    return open_file(path, map, file_out);
+}
+
 void tri_torch_close(tri_torch_file *file)
 {
     if (file == NULL)
@@ -202,7 +218,8 @@ void tri_torch_close(tri_torch_file *file)
     trii_torch_places_fini(&file->places);
     trii_arena_fini(&file->arena);
     trii_zip_close(&file->zip);
-    trii_mapping_close(&file->map);
+    if (!file->borrowed)
+        trii_mapping_close(&file->map);
     trii_free(file->path);
     trii_free(file);
 }
