@@ -103,12 +103,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
  * parameters are sharded (stage 3 of tri_zero), all ranks call it, and the first one writes. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
 /* Loads such a file, one of torch.save, a folder of such files with the index that hubs put there
- * (or the index's path), or one of torch.distributed.checkpoint: contents decide. A leading
- * "module." of the names is dropped. Unless the options (NULL allowed) say otherwise, every tensor
- * of the module must be in the file with its shape and dtype, and every tensor of the file in the
- * module; if not, FORMAT names the first that are not, and the module is unchanged. Errors: also
- * NOT_FOUND, IO, NO_MEMORY, those of the module. If the module's parameters are sharded, all ranks
- * call it, each with a file that it can read. */
+ * (or the index's path), or one of torch.distributed.checkpoint or of DeepSpeed: contents decide. A
+ * leading "module." of the names is dropped. Unless the options (NULL allowed) say otherwise, every
+ * tensor of the module must be in the file with its shape and dtype, and every tensor of the file
+ * in the module; if not, FORMAT names the first that are not, and the module is unchanged. Errors:
+ * also NOT_FOUND, IO, NO_MEMORY, those of the module. If the module's parameters are sharded, all
+ * ranks call it, each with a file that it can read. */
 TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
                                            const tri_load_options *opt);
 

@@ -1,5 +1,5 @@
-/* weight_folders_test.c - tri_load of folders: of hubs, of torch's distributed checkpoints. Golden
- * folders: tests/golden/make_weight_folders.py. */
+/* weight_folders_test.c - tri_load of folders: of hubs, torch's distributed checkpoints, DeepSpeed.
+ * Golden folders: tests/golden/make_weight_folders.py, make_deepspeed_folders.py. */
 /* ctest: threads=none */
 #include <trireme/checkpoint.h>
 #include <trireme/nn.h>
@@ -198,9 +198,80 @@ static void damaged_folders_of_torch_dcp_are_refused(void **state)
     scratch_end(&s);
 }
 
+static void folders_of_deepspeed_are_loaded(void **state)
+{
+    (void)state;
+    load(golden_path("deepspeed-stage0"), NULL);
+    load(golden_path("deepspeed-stage1"), NULL);
+    load(golden_path("deepspeed-stage1/global_step0"), NULL);
+    load(golden_path("deepspeed-stage2-frozen"), NULL);
+    load(golden_path("deepspeed-stage3"), NULL);
+    load(golden_path("deepspeed-stage3/global_step0"), NULL);
+    load(golden_path("deepspeed-stage3-frozen"), NULL);
+}
+
+/* The optimizer's f32 weights, which are 0.125 more than the network's in bf16. */
+static void the_f32_weights_of_a_bf16_run_are_loaded(void **state)
+{
+    tri_module *net = network();
+    float bias[2];
+
+    (void)state;
+    CHECK_OK(
+        tri_load(net, golden_path("deepspeed-stage2-bf16"), &(tri_load_options){.convert = true}));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(net, "2.bias"), bias, sizeof(bias)));
+    for (int i = 0; i < 2; i++)
+        CHECK_NEAR(bias[i], (float)((8 * 37 + i * 11) % 100 - 50) + 0.125F, 0);
+    tri_module_destroy(net);
+}
+
+static void incomplete_folders_of_deepspeed_are_refused(void **state)
+{
+    static const char *const names[] = {"mp_rank_00_model_states.pt",
+                                        "zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                                        "zero_pp_rank_1_mp_rank_00_optim_states.pt"};
+    char *bytes;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int k = 0; k < 3; k++) {
+        char name[128];
+
+        snprintf(name, sizeof(name), "deepspeed-stage1/global_step0/%s", names[k]);
+        bytes = scratch_read(golden_path(name), &n);
+        scratch_file(&s, names[k], bytes, n);
+        if (k < 2)
+            free(bytes);
+    }
+    load(s.dir, NULL);
+    scratch_file(&s, names[2], bytes, n / 2);
+    load(s.dir, "is it cut short?");
+    for (size_t at = 0; at < n; at += 13) { /* the same values, or an error */
+        tri_module *net = network();
+
+        bytes[at] ^= 0x21;
+        scratch_file(&s, names[2], bytes, n);
+        bytes[at] ^= 0x21;
+        if (tri_load(net, s.dir, NULL) == TRI_OK)
+            expect_loaded(net);
+        tri_module_destroy(net);
+    }
+    assert_int_equal(remove(scratch_path(&s, names[2])), 0);
+    load(s.dir, names[2]);
+    free(bytes);
+    scratch_file(&s, "latest", "../x", 4);
+    load(s.dir, "latest: not the tag of a checkpoint in this folder");
+    scratch_file(&s, "latest", "global_step9", 12);
+    load(s.dir, "global_step9");
+    scratch_end(&s);
+}
+
 static void an_allocation_that_fails_leaves_nothing(void **state)
 {
-    static const char *const names[] = {"hub-safetensors", "hub-torch", "dcp-app"};
+    static const char *const names[] = {"hub-safetensors", "hub-torch", "dcp-app",
+                                        "deepspeed-stage1", "deepspeed-stage3-frozen"};
     long live = trii_alloc_live();
 
     (void)state;
@@ -212,6 +283,8 @@ static void an_allocation_that_fails_leaves_nothing(void **state)
 
             trii_alloc_fail_at(n);
             status = trii_weights_open(golden_path(names[k]), TRII_WEIGHTS_STATE, &weights);
+            if (status == TRI_OK)
+                status = trii_weights_check(&weights, NULL);
             trii_alloc_fail_at(0);
             assert_true(status == TRI_OK || status == TRI_ERR_NO_MEMORY);
             trii_weights_close(&weights);
@@ -227,6 +300,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_indices_are_refused),
     cmocka_unit_test(folders_of_torch_dcp_are_loaded),
     cmocka_unit_test(damaged_folders_of_torch_dcp_are_refused),
+    cmocka_unit_test(folders_of_deepspeed_are_loaded),
+    cmocka_unit_test(the_f32_weights_of_a_bf16_run_are_loaded),
+    cmocka_unit_test(incomplete_folders_of_deepspeed_are_refused),
     cmocka_unit_test(an_allocation_that_fails_leaves_nothing),
 };
 TEST_MAIN(tests)

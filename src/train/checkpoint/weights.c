@@ -69,9 +69,14 @@ static const struct mark {
     const char *name;
     tri_status (*open)(const char *path, trii_weights_scope scope, trii_weights *weights_out);
 } marks[] = {
-    {"model.safetensors", trii_weights_open}, {"model.safetensors.index.json", trii_weights_open},
-    {"pytorch_model.bin", trii_weights_open}, {"pytorch_model.bin.index.json", trii_weights_open},
+    {"model.safetensors", trii_weights_open},
+    {"model.safetensors.index.json", trii_weights_open},
+    {"pytorch_model.bin", trii_weights_open},
+    {"pytorch_model.bin.index.json", trii_weights_open},
     {".metadata", trii_weights_dcp},
+    {"latest", trii_weights_deepspeed},
+    {"mp_rank_00_model_states.pt", trii_weights_deepspeed},
+    {"zero_pp_rank_0_mp_rank_00_model_states.pt", trii_weights_deepspeed},
 };
 
 static tri_status open_folder(const char *path, trii_weights_scope scope, trii_weights *weights_out)
@@ -91,7 +96,7 @@ static tri_status open_folder(const char *path, trii_weights_scope scope, trii_w
     }
     return TRII_FAIL(TRI_ERR_FORMAT,
                      "%s: a folder without weights: none of model.safetensors, pytorch_model.bin, "
-                     "their .index.json, .metadata is there",
+                     "their .index.json, .metadata, latest is there",
                      path);
 }
 

@@ -53,6 +53,9 @@ tri_status trii_weights_index(const char *path, trii_weights_scope scope,
 /* path: of its .metadata */
 tri_status trii_weights_dcp(const char *path, trii_weights_scope scope,
                             trii_weights *weights) TRI_MUST_CHECK;
+/* path: of its `latest`, or of the model states of rank 0 */
+tri_status trii_weights_deepspeed(const char *path, trii_weights_scope scope,
+                                  trii_weights *weights) TRI_MUST_CHECK;
 /* A single file of tensors: neither a folder nor an index. */
 tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
                                   trii_weights *weights_out) TRI_MUST_CHECK;

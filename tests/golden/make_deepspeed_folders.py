@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Writes folders/deepspeed-*: run in tests/golden with DeepSpeed 0.19.8 and torch 2.13.
+
+The network is that of make_weight_folders.py. Where it is trained in bf16, the optimizer's f32
+weights are set to 0.125 more than the network's, so that it shows which are read.
+"""
+import glob
+import os
+import shutil
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+import deepspeed
+import torch
+import torch.distributed as dist
+
+from make_weight_folders import network
+
+KINDS = [("stage0", 0, False, False), ("stage1", 1, False, False), ("stage2-bf16", 2, True, False),
+         ("stage2-frozen", 2, False, True), ("stage3", 3, False, False),
+         ("stage3-frozen", 3, False, True)]
+
+
+def save(kind, stage, bf16, frozen):
+    net = network()
+    net[0].bias.requires_grad = not frozen
+    groups = [{"params": list(net[0].parameters())}, {"params": list(net[1:].parameters())}]
+    for group in groups:
+        group["params"] = [p for p in group["params"] if p.requires_grad]
+    config = {"train_batch_size": 2, "zero_allow_untested_optimizer": True,
+              "bf16": {"enabled": bf16},
+              "zero_optimization": {"stage": stage, "stage3_param_persistence_threshold": 0}}
+    engine, optimizer, _, _ = deepspeed.initialize(
+        model=net, optimizer=torch.optim.SGD(groups, lr=0.5), config=config)
+    if bf16:
+        for flat in optimizer.single_partition_of_fp32_groups:
+            flat.data.add_(0.125)
+    engine.save_checkpoint("folders/deepspeed-" + kind, client_state={"epoch": 3})
+
+
+def ranks(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
+                      LOCAL_RANK=str(rank), WORLD_SIZE="2")
+    deepspeed.init_distributed("gloo")
+    for kind in KINDS:
+        save(*kind)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    for kind in KINDS:
+        shutil.rmtree("folders/deepspeed-" + kind[0], ignore_errors=True)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port = store.port
+    del store
+    torch.multiprocessing.spawn(ranks, (port,), nprocs=2)
+    for script in glob.glob("folders/deepspeed-*/zero_to_*.py"):
+        os.remove(script)
