@@ -90,6 +90,23 @@ void trii_mapping_close(trii_mapping *mapping)
 
 /* --- reading -------------------------------------------------------------- */
 
+tri_status trii_input_read(int fd, const char *path, uint64_t at, void *data, size_t bytes)
+{
+    for (size_t have = 0; have < bytes;) {
+        ssize_t n = pread(fd, (char *)data + have, bytes - have, (off_t)(at + have));
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_path("read", path);
+        if (n == 0)
+            return TRII_FAIL(TRI_ERR_FORMAT, "read %s: it ends at offset %llu", path,
+                             (unsigned long long)(at + have));
+        have += (size_t)n;
+    }
+    return TRI_OK;
+}
+
 static tri_status make_room(size_t bytes, void **memory, size_t *room)
 {
     void *grown;

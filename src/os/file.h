@@ -19,6 +19,10 @@ void trii_mapping_close(trii_mapping *mapping); /* zeroed ones allowed */
 /* A file to be read by its descriptor. Errors as above. */
 tri_status trii_input_open(const char *path, int *fd_out) TRI_MUST_CHECK;
 
+/* Bytes from a place on. path: for messages. Errors: IO, FORMAT (the file ends before). */
+tri_status trii_input_read(int fd, const char *path, uint64_t at, void *data,
+                           size_t bytes) TRI_MUST_CHECK;
+
 /* The whole file, at most `most` bytes, in memory that is used again from call to call: *own_memory
  * (NULL at first; release with trii_free) of *room bytes. Errors: as above, NO_MEMORY, FORMAT (it
  * is larger). */

@@ -19,6 +19,7 @@ typedef struct command {
     int (*run)(int argc, char **argv);
 } command;
 
+extern const command command_ckpt;
 extern const command command_data;
 extern const command command_info;
 extern const command command_perf;

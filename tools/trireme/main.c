@@ -20,8 +20,8 @@
 #define VERSION TEXT(TRI_VERSION_MAJOR) "." TEXT(TRI_VERSION_MINOR) "." TEXT(TRI_VERSION_PATCH)
 
 static const command *const commands[] = {
-    &command_data, &command_info,  &command_perf, &command_plot,
-    &command_ps,   &command_store, &command_why,
+    &command_ckpt, &command_data, &command_info,  &command_perf,
+    &command_plot, &command_ps,   &command_store, &command_why,
 };
 
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))

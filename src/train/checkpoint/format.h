@@ -48,6 +48,7 @@
 #include "base/compiler.h"
 #include "train/checkpoint/pieces.h"
 #include "train/nn/random_state.h"
+#include "train/torch/feed.h"
 
 #define TRII_SAFETENSORS_MAX_HEADER UINT64_C(100000000)
 
@@ -80,6 +81,15 @@ typedef struct trii_written {
 tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
                                   const tri_metadata *meta, int n_meta,
                                   trii_written *written) TRI_MUST_CHECK;
+/* The same, of elements that the feed gives, in the order of the file; `data` of the entries is not
+ * read, and there are no checksums. Errors: also the feed's. */
+tri_status trii_safetensors_write_fed(const char *path, const tri_safetensors_entry *entries,
+                                      int64_t n, const tri_metadata *meta, int n_meta,
+                                      const trii_feed *feed) TRI_MUST_CHECK;
+/* Where in the file its first byte is. */
+uint64_t trii_safetensors_offset(const tri_safetensors *file, const tri_safetensors_entry *entry);
+/* The file's metadata, as in the file. Borrowed. */
+const tri_metadata *trii_safetensors_texts(const tri_safetensors *file, int64_t *n_out);
 
 /* One file of a checkpoint that is to be written. */
 typedef struct trii_part {

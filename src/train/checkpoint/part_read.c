@@ -185,26 +185,42 @@ static tri_status collect(trii_part_reader *r, int64_t index, const trii_stored_
     return status;
 }
 
-tri_status trii_part_load(trii_part_reader *reader, int64_t index, tri_tensor *tensor)
+/* What is wanted of a tensor: a piece, or all of it (NULL). */
+static tri_status fetch(trii_part_reader *r, int64_t index, const trii_piece *piece,
+                        const void **data_out, size_t *bytes_out)
 {
-    const trii_held *held = trii_held_of(tensor);
-    const trii_stored_tensor *t = stored_at(reader, index);
-    tri_tensor *target = held != NULL && held->tensor != NULL ? held->tensor : tensor;
-    const tri_safetensors_entry entry = trii_part_at(reader, index);
+    const trii_stored_tensor *t = stored_at(r, index);
+    const tri_safetensors_entry entry = trii_part_at(r, index);
     trii_stored_piece all = {.piece = trii_piece_range(0, 1), .file = OWN_FILE};
     trii_stored_tensor whole = {.dtype = entry.dtype, .ndim = entry.ndim, .pieces = &all, .n = 1};
-    const trii_piece *want = held != NULL ? &held->piece : &all.piece;
-    const void *data;
-    tri_status status;
 
     memcpy(whole.shape, entry.shape, sizeof(whole.shape));
     for (int d = 0; d < entry.ndim; d++)
         all.piece.size[0] *= entry.shape[d];
-    status = collect(reader, index, t != NULL ? t : &whole, want, &data);
+    piece = piece != NULL ? piece : &all.piece;
+    *bytes_out = tri_dtype_size(entry.dtype) * (size_t)trii_piece_count(piece);
+    return collect(r, index, t != NULL ? t : &whole, piece, data_out);
+}
+
+tri_status trii_part_data(trii_part_reader *reader, int64_t index, const void **data_out)
+{
+    size_t bytes;
+
+    return fetch(reader, index, NULL, data_out, &bytes);
+}
+
+tri_status trii_part_load(trii_part_reader *reader, int64_t index, tri_tensor *tensor)
+{
+    const trii_held *held = trii_held_of(tensor);
+    tri_tensor *target = held != NULL && held->tensor != NULL ? held->tensor : tensor;
+    const void *data;
+    size_t bytes;
+    tri_status status = fetch(reader, index, held != NULL ? &held->piece : NULL, &data, &bytes);
+
     if (status == TRI_OK)
-        status = tri_tensor_copy_in(target, data,
-                                    tri_dtype_size(entry.dtype) * (size_t)trii_piece_count(want));
+        status = tri_tensor_copy_in(target, data, bytes);
     if (status == TRI_OK && tensor->elsewhere != NULL)
         tensor->elsewhere->changed(tensor);
-    return status == TRI_OK ? status : TRII_FAIL_CTX(status, "tensor %s", entry.name);
+    return status == TRI_OK ? status
+                            : TRII_FAIL_CTX(status, "tensor %s", trii_part_at(reader, index).name);
 }

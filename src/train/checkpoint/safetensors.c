@@ -364,6 +364,17 @@ const char *tri_safetensors_metadata(const tri_safetensors *file, const char *ke
     return NULL;
 }
 
+uint64_t trii_safetensors_offset(const tri_safetensors *file, const tri_safetensors_entry *entry)
+{
+    return (uint64_t)((const char *)entry->data - (const char *)file->map.data);
+}
+
+const tri_metadata *trii_safetensors_texts(const tri_safetensors *file, int64_t *n_out)
+{
+    *n_out = file->n_meta;
+    return file->meta;
+}
+
 tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name)
 {
     const tri_safetensors_entry *e;

@@ -32,7 +32,7 @@ static const struct {
     [TRI_DTYPE_U8] = {"U8", 11},          [TRI_DTYPE_BOOL] = {"BOOL", 12},
 };
 
-static tri_status check_entry(const tri_safetensors_entry *e)
+static tri_status check_entry(const tri_safetensors_entry *e, bool has_data)
 {
     size_t bytes;
 
@@ -46,7 +46,7 @@ static tri_status check_entry(const tri_safetensors_entry *e)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: size %" PRId64 " of dimension %d",
                              e->name, e->shape[d], d);
     }
-    if (e->data == NULL && bytes > 0)
+    if (has_data && e->data == NULL && bytes > 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: data is NULL", e->name);
     if (bytes != e->bytes)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: its shape is %zu bytes, not %zu", e->name,
@@ -162,11 +162,18 @@ static tri_status put(trii_writer *writer, trii_checksum *sum, const void *data,
     return trii_writer_put(writer, data, bytes);
 }
 
-/* first: the caller's entry 0, so that what is told of an entry gets its place. */
+/* What is to be written, and what is told of it. */
+typedef struct contents {
+    const tri_safetensors_entry *entries; /* [n], the caller's */
+    int64_t n;
+    const trii_feed *feed; /* NULL: the entries have data */
+    trii_written *written; /* NULL with a feed */
+} contents;
+
 static tri_status write_file(const char *path, const char *header, size_t header_bytes,
-                             const tri_safetensors_entry *const *sorted, int64_t n,
-                             const tri_safetensors_entry *first, trii_written *written)
+                             const tri_safetensors_entry *const *sorted, const contents *c)
 {
+    struct trii_written_entry *told = c->written->entries;
     trii_writer writer;
     trii_checksum sum;
     uint64_t bytes;
@@ -177,9 +184,9 @@ static tri_status write_file(const char *path, const char *header, size_t header
     status = trii_writer_open(path, &writer);
     if (status == TRI_OK)
         status = put(&writer, &sum, header, header_bytes);
-    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        if (written->entries != NULL)
-            written->entries[sorted[i] - first] = (struct trii_written_entry){
+    for (int64_t i = 0; i < c->n && status == TRI_OK; i++) {
+        if (told != NULL)
+            told[sorted[i] - c->entries] = (struct trii_written_entry){
                 writer.bytes, trii_checksum_of(sorted[i]->data, sorted[i]->bytes)};
         status = put(&writer, &sum, sorted[i]->data, sorted[i]->bytes);
     }
@@ -189,10 +196,34 @@ static tri_status write_file(const char *path, const char *header, size_t header
     else
         trii_writer_abort(&writer);
     if (status == TRI_OK) {
-        written->bytes = bytes;
-        written->hash = trii_checksum_value(&sum);
+        c->written->bytes = bytes;
+        c->written->hash = trii_checksum_value(&sum);
     }
     trii_checksum_fini(&sum);
+    return status;
+}
+
+static tri_status put_piece(void *arg, const void *data, size_t bytes)
+{
+    return trii_writer_put(arg, data, bytes);
+}
+
+static tri_status write_fed(const char *path, const char *header, size_t header_bytes,
+                            const tri_safetensors_entry *const *sorted, const contents *c)
+{
+    trii_writer writer;
+    const trii_sink sink = {put_piece, &writer};
+    tri_status status = trii_writer_open(path, &writer);
+
+    if (status != TRI_OK)
+        return status;
+    status = trii_writer_put(&writer, header, header_bytes);
+    for (int64_t i = 0; i < c->n && status == TRI_OK; i++)
+        if (sorted[i]->bytes > 0)
+            status = c->feed->give(c->feed->arg, sorted[i] - c->entries, &sink);
+    if (status == TRI_OK)
+        return trii_writer_commit(&writer);
+    trii_writer_abort(&writer);
     return status;
 }
 
@@ -222,10 +253,10 @@ static tri_status check_arguments(const char *path, const tri_safetensors_entry 
     return status;
 }
 
-tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
-                                  const tri_metadata *meta, int n_meta, trii_written *written)
+static tri_status write_contents(const char *path, const contents *c, const tri_metadata *meta,
+                                 int n_meta)
 {
-    const tri_safetensors_entry **sorted = trii_alloc((size_t)n, sizeof(*sorted), "entries");
+    const tri_safetensors_entry **sorted = trii_alloc((size_t)c->n, sizeof(*sorted), "entries");
     json_t *root = json_object();
     char *header = NULL;
     size_t header_bytes = 0;
@@ -233,22 +264,39 @@ tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry 
 
     if (sorted == NULL || root == NULL)
         status = TRII_FAIL(TRI_ERR_NO_MEMORY, "%s: out of memory", path);
-    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = check_entry(&entries[i]);
-        sorted[i] = &entries[i];
+    for (int64_t i = 0; i < c->n && status == TRI_OK; i++) {
+        status = check_entry(&c->entries[i], c->feed == NULL);
+        sorted[i] = &c->entries[i];
     }
     if (status == TRI_OK) {
-        qsort(sorted, (size_t)n, sizeof(*sorted), compare_entries);
-        status = build_header(sorted, n, meta, n_meta, root);
+        qsort(sorted, (size_t)c->n, sizeof(*sorted), compare_entries);
+        status = build_header(sorted, c->n, meta, n_meta, root);
     }
     if (status == TRI_OK)
         status = dump_header(root, &header, &header_bytes);
     if (status == TRI_OK)
-        status = write_file(path, header, header_bytes, sorted, n, entries, written);
+        status = (c->feed != NULL ? write_fed : write_file)(path, header, header_bytes, sorted, c);
     trii_free(header);
     json_decref(root);
     trii_free(sorted);
     return status;
+}
+
+tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
+                                  const tri_metadata *meta, int n_meta, trii_written *written)
+{
+    const contents c = {.entries = entries, .n = n, .written = written};
+
+    return write_contents(path, &c, meta, n_meta);
+}
+
+tri_status trii_safetensors_write_fed(const char *path, const tri_safetensors_entry *entries,
+                                      int64_t n, const tri_metadata *meta, int n_meta,
+                                      const trii_feed *feed)
+{
+    const contents c = {.entries = entries, .n = n, .feed = feed};
+
+    return write_contents(path, &c, meta, n_meta);
 }
 
 tri_status tri_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,

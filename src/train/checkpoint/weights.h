@@ -6,6 +6,7 @@
 #define TRII_WEIGHTS_H
 
 #include <trireme/nn.h>
+#include <trireme/torch_file.h>
 
 #include "base/alloc.h"
 #include "os/file.h"
@@ -67,6 +68,10 @@ extern const char *const trii_weights_keys[];
 /* Whether a name is not of the folder in which it is looked up. Anybody may have written an index:
  * it must not make us read files from elsewhere. */
 bool trii_weights_leads_out(const char *name);
+/* What stands before the names of a module's state in a file of torch.save: "" for all of it.
+ * Errors: UNSUPPORTED (the module itself was saved), FORMAT (there is no usual key). */
+tri_status trii_weights_torch_prefix(const char *path, const tri_torch_value *root,
+                                     char *prefix_out, size_t bytes) TRI_MUST_CHECK;
 /* Room for n sources. NO_MEMORY. */
 static inline tri_status trii_weights_room(trii_weights *weights, int64_t n)
 {

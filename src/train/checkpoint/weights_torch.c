@@ -73,9 +73,8 @@ static bool holds_tensors(const tri_torch_value *dict)
     return false;
 }
 
-/* What stands before the names of a module's state: "" for all of the file. */
-static tri_status find_state(const char *path, const tri_torch_value *root, char *prefix,
-                             size_t bytes)
+tri_status trii_weights_torch_prefix(const char *path, const tri_torch_value *root, char *prefix,
+                                     size_t bytes)
 {
     char names[160] = "";
     size_t used = 0;
@@ -144,6 +143,6 @@ tri_status trii_weights_torch(const char *path, trii_weights_scope scope, trii_w
     weights->file = w;
     status = tri_torch_open(path, &w->file);
     if (status == TRI_OK && scope == TRII_WEIGHTS_STATE)
-        status = find_state(path, tri_torch_root(w->file), prefix, sizeof(prefix));
+        status = trii_weights_torch_prefix(path, tri_torch_root(w->file), prefix, sizeof(prefix));
     return status == TRI_OK ? list(weights, prefix) : status;
 }

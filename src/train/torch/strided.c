@@ -21,19 +21,31 @@ bool trii_is_contiguous(const tri_torch_tensor *tensor)
 
 void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *t)
 {
+    if (t->bytes == 0)
+        return;
+    if (trii_is_contiguous(t))
+        memcpy(to, from, (size_t)t->bytes);
+    else
+        trii_strided_range(to, from, t, 0, t->bytes / t->element_bytes);
+}
+
+void trii_strided_range(void *to, const void *from, const tri_torch_tensor *t, uint64_t first,
+                        uint64_t n)
+{
     const char *source = from;
     char *target = to;
     size_t element = t->element_bytes;
     int64_t at[TRI_MAX_DIMS] = {0};
     uint64_t offset = 0; /* the stride of a dimension of size 1 may be any */
 
-    if (t->bytes == 0)
+    if (n == 0)
         return;
-    if (trii_is_contiguous(t)) {
-        memcpy(to, from, (size_t)t->bytes);
-        return;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        at[d] = (int64_t)(first % (uint64_t)t->shape[d]);
+        first /= (uint64_t)t->shape[d];
+        offset += (uint64_t)at[d] * (uint64_t)t->stride[d];
     }
-    for (uint64_t left = t->bytes / element; left > 0; left--) {
+    for (uint64_t left = n; left > 0; left--) {
         memcpy(target, source + offset * element, element);
         target += element;
         for (int d = t->ndim - 1; d >= 0; d--) { /* the next element */

@@ -14,6 +14,10 @@ bool trii_is_contiguous(const tri_torch_tensor *tensor);
 /* from: its first element; to: [tensor->bytes], row-major. */
 void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *tensor);
 
+/* So many elements from this one on, counted row-major. from: the tensor's first element. */
+void trii_strided_range(void *to, const void *from, const tri_torch_tensor *tensor, uint64_t first,
+                        uint64_t n);
+
 /* The first element of a tensor of the file, in the mapped file; its storage's checksum has been
  * compared. Errors: FORMAT. */
 tri_status trii_torch_data(tri_torch_file *file, const tri_torch_tensor *tensor,

@@ -259,6 +259,25 @@ tri_status trii_torch_data(tri_torch_file *file, const tri_torch_tensor *tensor,
     return status;
 }
 
+bool trii_torch_has_unchecked(const tri_torch_file *file, const tri_torch_tensor *tensor,
+                              uint32_t *crc_out)
+{
+    const trii_torch_place *place = trii_torch_places_find(&file->places, tensor->storage);
+
+    if (place->entry == NULL || place->entry->checked || file->zip.unchecked)
+        return false;
+    *crc_out = place->entry->crc;
+    return true;
+}
+
+void trii_torch_set_checked(const tri_torch_file *file, const tri_torch_tensor *tensor)
+{
+    trii_zip_entry *entry = trii_torch_places_find(&file->places, tensor->storage)->entry;
+
+    if (entry != NULL)
+        entry->checked = true;
+}
+
 tri_status tri_torch_read(tri_torch_file *file, int64_t index, void *data, size_t bytes)
 {
     const char *call = "tri_torch_read";

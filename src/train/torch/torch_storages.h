@@ -29,6 +29,12 @@ trii_torch_place *trii_torch_places_find(const trii_torch_places *places, const 
 tri_status trii_torch_places_check(const char *path, const trii_torch_places *places,
                                    const trii_torch_storage *storages) TRI_MUST_CHECK;
 
+/* Whether the storage of a tensor has a checksum (CRC-32) that has not been compared yet; a caller
+ * that has compared it says so by the other. */
+bool trii_torch_has_unchecked(const tri_torch_file *file, const tri_torch_tensor *tensor,
+                              uint32_t *crc_out);
+void trii_torch_set_checked(const tri_torch_file *file, const tri_torch_tensor *tensor);
+
 /* Whether a file begins as one of torch.save. */
 bool trii_torch_is_file(const trii_mapping *map);
 /* The parts of a file from before torch 1.6: several pickles, then the storages (torch_legacy.c).

@@ -13,6 +13,7 @@
 #include "base/utf8.h"
 #include "train/torch/pickle_write.h"
 #include "train/torch/torch_dtype.h"
+#include "train/torch/torch_write.h"
 #include "train/torch/zip_write.h"
 
 #define FOLDER "archive/"
@@ -32,7 +33,7 @@ static tri_status check_name(const char *name, int64_t index)
     return TRI_OK;
 }
 
-static tri_status check_entry(const tri_safetensors_entry *e, int64_t index)
+static tri_status check_entry(const tri_safetensors_entry *e, int64_t index, bool has_data)
 {
     tri_status status = TRII_CHECK_RESERVED(tri_safetensors_entry, e);
     size_t bytes = tri_dtype_size(e->dtype);
@@ -50,10 +51,11 @@ static tri_status check_entry(const tri_safetensors_entry *e, int64_t index)
                              "tri_torch_write: tensor %s: size %" PRId64 " of dimension %d",
                              e->name, e->shape[d], d);
     }
-    if (bytes != e->bytes || (e->data == NULL && bytes > 0))
+    has_data = !has_data || e->data != NULL || bytes == 0;
+    if (bytes != e->bytes || !has_data)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "tri_torch_write: tensor %s: its shape is %zu bytes, not %zu", e->name,
-                         bytes, e->data != NULL ? e->bytes : 0);
+                         bytes, has_data ? e->bytes : 0);
     return TRI_OK;
 }
 
@@ -87,9 +89,28 @@ static tri_status put_entry(trii_zip_writer *zip, const char *name, const void *
     return status == TRI_OK && bytes > 0 ? trii_zip_writer_put(zip, data, bytes) : status;
 }
 
-static tri_status put_all(trii_zip_writer *zip, const tri_safetensors_entry *entries, int64_t n)
+static tri_status put_piece(void *arg, const void *data, size_t bytes)
 {
-    char *pickle = NULL, name[64];
+    return trii_zip_writer_put(arg, data, bytes);
+}
+
+static tri_status put_elements(trii_zip_writer *zip, const tri_safetensors_entry *e, int64_t index,
+                               const trii_feed *feed)
+{
+    char name[64];
+    tri_status status;
+
+    snprintf(name, sizeof(name), FOLDER "data/%" PRId64, index);
+    if (feed == NULL || e->bytes == 0)
+        return put_entry(zip, name, e->data, e->bytes);
+    status = trii_zip_writer_begin(zip, name, e->bytes);
+    return status == TRI_OK ? feed->give(feed->arg, index, &(trii_sink){put_piece, zip}) : status;
+}
+
+static tri_status put_all(trii_zip_writer *zip, const tri_safetensors_entry *entries, int64_t n,
+                          const trii_feed *feed)
+{
+    char *pickle = NULL;
     size_t bytes = 0;
     tri_status status = trii_pickle_write(entries, n, &pickle, &bytes);
 
@@ -98,14 +119,13 @@ static tri_status put_all(trii_zip_writer *zip, const tri_safetensors_entry *ent
     trii_free(pickle);
     if (status == TRI_OK)
         status = put_entry(zip, FOLDER "byteorder", "little", 6);
-    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        snprintf(name, sizeof(name), FOLDER "data/%" PRId64, i);
-        status = put_entry(zip, name, entries[i].data, entries[i].bytes);
-    }
+    for (int64_t i = 0; i < n && status == TRI_OK; i++)
+        status = put_elements(zip, &entries[i], i, feed);
     return status == TRI_OK ? put_entry(zip, FOLDER "version", "3\n", 2) : status;
 }
 
-tri_status tri_torch_write(const char *path, const tri_safetensors_entry *entries, int64_t n)
+tri_status trii_torch_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
+                            const trii_feed *feed)
 {
     trii_zip_writer zip;
     tri_status status = trii_need_text(path, "tri_torch_write", "path");
@@ -115,16 +135,21 @@ tri_status tri_torch_write(const char *path, const tri_safetensors_entry *entrie
     if (status == TRI_OK && n > 0)
         status = trii_need(entries, "tri_torch_write", "entries");
     for (int64_t i = 0; i < n && status == TRI_OK; i++)
-        status = check_entry(&entries[i], i);
+        status = check_entry(&entries[i], i, feed == NULL);
     if (status == TRI_OK)
         status = check_unique(entries, n);
     if (status == TRI_OK)
         status = trii_zip_writer_open(path, &zip);
     if (status != TRI_OK)
         return status;
-    status = put_all(&zip, entries, n);
+    status = put_all(&zip, entries, n, feed);
     if (status == TRI_OK)
         return trii_zip_writer_commit(&zip);
     trii_zip_writer_abort(&zip);
     return status;
+}
+
+tri_status tri_torch_write(const char *path, const tri_safetensors_entry *entries, int64_t n)
+{
+    return trii_torch_write(path, entries, n, NULL);
 }

@@ -1,0 +1,131 @@
+/*
+ * convert.c - see convert.h. Called by the tool.
+ */
+#include "train/checkpoint/convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "train/checkpoint/tensor_stream.h"
+#include "train/checkpoint/weights.h"
+#include "train/torch/torch_write.h"
+
+typedef struct converter {
+    const trii_conversion *what;
+    trii_converted *told;
+    trii_tensor_stream from;
+    tri_safetensors_entry *entries; /* [told->n]: those that are written, under their new names */
+    int64_t *index_of;              /* [told->n]: in `from` */
+    const trii_sink *to;
+    uint64_t done;
+} converter;
+
+static tri_status pass(void *arg, const void *data, size_t bytes)
+{
+    converter *c = arg;
+    tri_status status = c->to->put(c->to->arg, data, bytes);
+
+    c->done += bytes;
+    if (status == TRI_OK && c->what->go_on != NULL &&
+        !c->what->go_on(c->what->arg, c->done, c->told->bytes))
+        status = TRII_FAIL(TRI_ERR_ABORTED, "stopped; %s is as it was", c->what->to);
+    return status;
+}
+
+static tri_status give(void *arg, int64_t index, const trii_sink *to)
+{
+    converter *c = arg;
+
+    c->to = to;
+    return trii_tensor_stream_give(&c->from, c->index_of[index], &(trii_sink){pass, c});
+}
+
+static tri_status choose_prefix(const converter *c, const char **prefix_out)
+{
+    tri_status status = TRI_OK;
+
+    *prefix_out = c->what->prefix;
+    if (*prefix_out != NULL)
+        return TRI_OK;
+    *prefix_out = c->told->prefix;
+    if (c->from.torch != NULL)
+        status = trii_weights_torch_prefix(c->from.path, tri_torch_root(c->from.torch),
+                                           c->told->prefix, sizeof(c->told->prefix));
+    return status == TRI_ERR_FORMAT ? TRI_OK : status; /* no usual key: all of it */
+}
+
+static tri_status choose(converter *c, const char *prefix)
+{
+    const size_t skip = strlen(prefix);
+
+    for (int64_t i = 0; i < c->from.n; i++) {
+        tri_safetensors_entry e = c->from.entries[i];
+
+        if (strncmp(e.name, prefix, skip) != 0) {
+            c->told->n_left_out++;
+            continue;
+        }
+        if (e.dtype == TRI_DTYPE_NONE)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s: tensor %s is of %s, which Trireme has not; a prefix can choose "
+                             "others",
+                             c->from.path, e.name, e.type_name);
+        e.name += skip;
+        c->index_of[c->told->n] = i;
+        c->entries[c->told->n++] = e;
+        c->told->bytes += e.bytes;
+    }
+    if (c->told->n == 0 && skip > 0)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no tensor's name begins with %s", c->from.path,
+                         prefix);
+    return TRI_OK;
+}
+
+static tri_status write_safetensors(const converter *c, const trii_feed *feed)
+{
+    static const tri_metadata format = {"format", "pt"}; /* transformers asks for it */
+    const tri_metadata *meta = &format;
+    int64_t n = 1;
+
+    if (c->from.safetensors != NULL)
+        meta = trii_safetensors_texts(c->from.safetensors, &n);
+    return trii_safetensors_write_fed(c->what->to, c->entries, c->told->n, meta, (int)n, feed);
+}
+
+static tri_status convert(converter *c)
+{
+    const trii_feed feed = {give, c};
+    const char *prefix;
+    tri_status status = trii_tensor_stream_open(c->what->from, &c->from);
+
+    if (status == TRI_OK)
+        status = choose_prefix(c, &prefix);
+    if (status != TRI_OK)
+        return status;
+    c->entries = trii_alloc((size_t)c->from.n, sizeof(*c->entries), "tensors");
+    c->index_of = trii_alloc((size_t)c->from.n, sizeof(*c->index_of), "tensors");
+    if (c->entries == NULL || c->index_of == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = choose(c, prefix);
+    if (status != TRI_OK)
+        return status;
+    if (c->what->kind == TRII_CONVERT_TORCH)
+        return trii_torch_write(c->what->to, c->entries, c->told->n, &feed);
+    return write_safetensors(c, &feed);
+}
+
+tri_status trii_convert(const trii_conversion *what, trii_converted *told_out)
+{
+    converter c = {.what = what, .told = told_out, .from.fd = -1};
+    tri_status status;
+
+    *told_out = (trii_converted){.n = 0};
+    status = convert(&c);
+    trii_tensor_stream_close(&c.from);
+    trii_free(c.entries);
+    trii_free(c.index_of);
+    return status;
+}
