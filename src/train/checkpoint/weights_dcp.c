@@ -306,7 +306,7 @@ static tri_status read_wholes(dcp_weights *w, const tri_torch_value *dict)
             continue;
         if (dict->items[i]->kind != TRI_TORCH_TEXT ||
             strlen(dict->items[i]->text) != dict->items[i]->bytes)
-            return damaged(w, "(?)", "its name is no text");
+            return damaged(w, "(?)", "its name is not a text");
         t->name = dict->items[i]->text;
         status = read_whole(w, dict->items[i + 1], t);
         w->n_wholes++;
