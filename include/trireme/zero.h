@@ -89,7 +89,9 @@ typedef struct tri_zero_options {
  * In stage 3 all ranks run the same modules in the same order, in evaluation, too, since each
  * forward gathers (a rank that does not fails its peers with MISMATCH or GROUP_TIMEOUT); one rank
  * can evaluate alone while the parameters are whole on all (tri_unshard_begin). Under tri_ddp_join
- * `loss` runs forward as often as a step of the others does. A parameter has its name, shape and
+ * `loss` runs forward as often as a step of the others does, and makes their passes between
+ * tri_ddp_no_sync_begin and tri_ddp_no_sync_end, with tri_backward, before the one that it returns
+ * (else GROUP_TIMEOUT). A parameter has its name, shape and
  * dtype, but its contents are read and written between tri_unshard_begin and tri_unshard_end alone,
  * and elsewhere it fails (STATE). A loss whose parameters were updated since its forward has no
  * gradient any more (STATE). tri_data_parallel inside is refused (UNSUPPORTED).

@@ -1,6 +1,8 @@
 /*
  * ddp_join.c - ranks that run out of data before the others: they take part with empty batches.
  */
+#include <stdio.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
@@ -174,6 +176,22 @@ static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
     return status;
 }
 
+/* In stage 3 each pass of the others gathers; this rank cannot know of those that average nothing,
+ * and either waits or is told (ABORTED) that another has waited for it. */
+static tri_status explain(const trii_unit *unit, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (unit->stage != 3 || (status != TRI_ERR_GROUP_TIMEOUT && status != TRI_ERR_MISMATCH &&
+                             status != TRI_ERR_ABORTED))
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(status,
+                     "ddp_join (in stage 3 loss also makes the passes of the others' loops between "
+                     "tri_ddp_no_sync_begin and tri_ddp_no_sync_end): %s",
+                     line);
+}
+
 tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
                         tri_status (*update)(void *arg), void *arg, const tri_ddp_join_options *opt)
 {
@@ -189,7 +207,7 @@ tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
     if (status != TRI_OK || ddp->unit.group == NULL)
         return status;
     ddp->unit.throws = opt != NULL && opt->throw_on_early_termination;
-    status = join(ddp, loss, update, arg);
+    status = explain(&ddp->unit, join(ddp, loss, update, arg));
     if (status == TRI_OK && !ddp->options.no_buffer_sync)
         status = tri_ddp_sync_buffers(model);
     ddp->unit.source = 0;

@@ -411,7 +411,89 @@ WAY(what_is_written_by_address_is_read, write_by_address)
 WAY(readers_of_what_is_whole_come_first, use_after_whole)
 WAY(averages_may_be_swapped_in, swap_averages)
 
+/* --- accumulation that a rank has no batches for -------------------------- */
+
+typedef struct uneven {
+    tri_module *model;
+    tri_optimizer *opt;
+    int rows; /* of a batch */
+} uneven;
+
+static tri_tensor *uneven_loss(const uneven *u)
+{
+    tri_tensor *x = rows_of(x_data, IN, 0, u->rows), *y = rows_of(y_data, OUT, 0, u->rows);
+    tri_tensor *loss = tri_mse_loss(tri_forward(u->model, x), y, NULL);
+
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return loss;
+}
+
+/* As the loop: a pass that adds up, then the one whose average is updated with. */
+static tri_tensor *uneven_passes(void *arg)
+{
+    uneven *u = arg;
+
+    tri_ddp_no_sync_begin(u->model);
+    tri_backward(uneven_loss(u));
+    tri_ddp_no_sync_end(u->model);
+    return uneven_loss(u);
+}
+
+static tri_status uneven_update(void *arg)
+{
+    return tri_optimizer_step(((uneven *)arg)->opt);
+}
+
+/* Rank r has 3 - r % 3 updates' worth of batches. */
+static tri_status accumulate_and_join(rank *r)
+{
+    const bool shards = *(const bool *)r->arg;
+    uneven u = {.rows = 4 + r->index};
+
+    u.model = shards ? tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group,
+                                                                   .bucket_cap_bytes = 300,
+                                                                   .first_bucket_bytes = 300})
+                     : tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group,
+                                                          .bucket_cap_bytes = 300,
+                                                          .first_bucket_bytes = 300});
+    TRY(tri_module_status(u.model));
+    u.opt = tri_sgd(u.model, 0.1, NULL);
+    for (int i = 0; i < 3 - r->index % 3; i++) {
+        tri_backward(uneven_passes(&u));
+        TRY(uneven_update(&u));
+        TRY(tri_step_end_status());
+    }
+    u.rows = 0;
+    TRY(tri_ddp_join(u.model, uneven_passes, uneven_update, &u, NULL));
+    TRY(tri_module_hash(u.model, &r->hash));
+    tri_optimizer_destroy(u.opt);
+    tri_module_destroy(u.model);
+    return TRI_OK;
+}
+
+static void a_join_makes_the_passes_of_an_accumulation(void **state)
+{
+    static rank ranks[4];
+
+    (void)state;
+    make_data();
+    for (int size = 1; size <= 4; size++) {
+        uint64_t hash = 0;
+
+        for (int shards = 0; shards < 2; shards++) {
+            run_ranks(ranks, size, accumulate_and_join, &(bool){shards != 0});
+            check_ranks(ranks, size);
+            if (shards == 0)
+                hash = ranks[0].hash;
+            for (int i = 0; i < size; i++)
+                assert_true(ranks[i].hash == hash);
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_join_makes_the_passes_of_an_accumulation),
     cmocka_unit_test(gradients_of_gradients_gather_again),
     cmocka_unit_test(a_loss_may_read_parameters),
     cmocka_unit_test(parameters_may_be_sent_and_cast),

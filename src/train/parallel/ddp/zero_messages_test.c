@@ -1,5 +1,6 @@
 /* zero_messages_test.c - what goes wrong in a model of tri_zero is told in its name, not in that of
  * tri_ddp, whose module it shares. */
+#include "base/err.h"
 #include "testing/ddp_ranks.h"
 #include "testing/scratch.h"
 
@@ -195,6 +196,51 @@ static tri_status save_checkpoint_alone(rank *r)
     return call_alone(r, call_checkpoint_save);
 }
 
+static tri_tensor *no_rows(void *model)
+{
+    tri_tensor *x = rows_of(x_data, IN, 0, 0);
+    tri_tensor *loss = tri_mean(tri_forward(model, x), NULL, 0, false);
+
+    tri_tensor_unref(x);
+    return loss;
+}
+
+static tri_status no_update(void *model)
+{
+    (void)model;
+    return TRI_OK;
+}
+
+/* Rank 0 adds up over two passes; rank 1 has no data and joins with one. */
+static tri_status join_with_fewer_passes(rank *r)
+{
+    tri_tensor *x = rows_of(x_data, IN, 0, 4);
+    tri_module *model;
+    tri_status status;
+
+    tri_group_set_timeout(r->group, 2000);
+    model = tri_fully_shard(mlp(1), &(tri_zero_options){.group = r->group});
+    status = tri_module_status(model);
+    if (status == TRI_OK && r->index == 1) {
+        status = tri_ddp_join(model, no_rows, no_update, model, NULL);
+    } else if (status == TRI_OK) {
+        tri_ddp_no_sync_begin(model);
+        tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+        status = tri_step_end_status();
+        tri_ddp_no_sync_end(model);
+        if (status == TRI_OK) {
+            tri_backward(tri_mean(tri_forward(model, x), NULL, 0, false));
+            status = tri_step_end_status();
+        }
+    }
+    (void)say(r, status);
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(model);
+    trii_err_set("%s", r->line); /* the end of the step has said its own */
+    return status == TRI_ERR_ABORTED ? TRI_ERR_GROUP_TIMEOUT : status; /* the other's wait */
+}
+
 static tri_status verify_a_layer(rank *r)
 {
     tri_module *layer = tri_nn_linear(2, 2, NULL);
@@ -234,6 +280,9 @@ static void what_goes_wrong_is_told_in_its_name(void **state)
         {load_alone, "", 0, TRI_ERR_MISMATCH, "all of them call tri_load, or none"},
         {save_checkpoint_alone, "", 0, TRI_ERR_MISMATCH,
          "all of them call tri_checkpoint_save, or none"},
+        {join_with_fewer_passes, "", 1, TRI_ERR_GROUP_TIMEOUT,
+         "in stage 3 loss also makes the passes of the others' loops between "
+         "tri_ddp_no_sync_begin"},
         {verify_a_layer, "", 0, TRI_ERR_INVALID_ARG,
          "was not made by tri_ddp, tri_zero or tri_fully_shard"},
     };
