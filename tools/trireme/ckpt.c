@@ -92,8 +92,8 @@ const command command_ckpt = {
             "  --prefix PREFIX  only tensors whose names begin with PREFIX, which is dropped\n"
             "  --all            all tensors\n"
             "\n"
-            "Exit status: 0 ok (even with NaN or Inf), 1 something is damaged or could not be\n"
-            "read or written, 2 wrong usage.\n"
+            "Exit status: 0 ok (even with NaN or Inf), 1 something is damaged or could\n"
+            "not be read or written, 2 wrong usage.\n"
             "\n"
             "  trireme ckpt show resnet18.pth\n"
             "  trireme ckpt convert resnet18.pth resnet18.safetensors\n",

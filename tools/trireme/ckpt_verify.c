@@ -55,7 +55,8 @@ static void count_bits(odd_count *c, uint64_t value, const float_bits *bits)
     c->inf += (value & bits->mantissa) == 0;
 }
 
-/* Blocks end between elements: they are a power of two, and a piece of a tensor is whole elements. */
+/* Blocks end between elements: they are a power of two, and a piece of a tensor is whole elements.
+ */
 static tri_status count(void *arg, const void *data, size_t bytes)
 {
     odd_count *c = arg;

@@ -192,5 +192,7 @@ void trii_saved_remove(const char *folder, const char *name);
 
 /* "a/b"; release with trii_free. NULL when memory is out. */
 char *trii_path_join(const char *a, const char *b);
+/* A file in the folder of another, alike. */
+char *trii_path_beside(const char *path, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * path.c - joins a folder's path and a name.
+ * path.c - paths of files in a folder.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,4 +15,17 @@ char *trii_path_join(const char *a, const char *b)
     if (path != NULL)
         snprintf(path, room, "%s/%s", a, b);
     return path;
+}
+
+char *trii_path_beside(const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    size_t folder = slash != NULL ? (size_t)(slash + 1 - path) : 0, bytes = strlen(name) + 1;
+    char *whole = trii_alloc(folder + bytes, 1, "path");
+
+    if (whole != NULL) {
+        memcpy(whole, path, folder);
+        memcpy(whole + folder, name, bytes);
+    }
+    return whole;
 }

@@ -60,8 +60,6 @@ tri_status trii_weights_deepspeed(const char *path, trii_weights_scope scope,
 /* A single file of tensors: neither a folder nor an index. */
 tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
                                   trii_weights *weights_out) TRI_MUST_CHECK;
-/* A file in the folder of another. NULL (and the error line): memory is out. */
-char *trii_path_beside(const char *path, const char *name);
 /* Keys under which programs put a module's state, in the order in which they count; NULL ends it.
  */
 extern const char *const trii_weights_keys[];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "train/checkpoint/format.h"
 #include "train/checkpoint/weights.h"
 #include "train/torch/pickle.h"
 #include "train/torch/strided.h"
