@@ -84,7 +84,7 @@ static tri_bucket_hook choose_hook(const trii_engine_config *c)
 static tri_module *wrap(const tri_engine *e, tri_module *own_model)
 {
     const trii_engine_config *c = &e->config;
-    double bytes = isnan(c->bucket_elements) ? 0 : c->bucket_elements * 4, ahead;
+    double bytes = isnan(c->bucket_elements) ? 0 : c->bucket_elements * 4;
     tri_zero_options zero = {.group = e->group, .stage = c->stage, .hook = choose_hook(c)};
 
     if (bytes > BUCKET_BYTES)
@@ -95,10 +95,10 @@ static tri_module *wrap(const tri_engine *e, tri_module *own_model)
                                                      .hook = choose_hook(c)});
     zero.bucket_cap_bytes = (size_t)bytes;
     zero.keep_below = (int64_t)(isnan(c->keep_below) ? KEEP_BELOW : c->keep_below);
-    if (!isnan(c->prefetch_elements)) {
-        ahead = ceil(c->prefetch_elements * 4 / (bytes > 0 ? bytes : (double)BUCKET_BYTES));
-        zero.prefetch = ahead < 1 ? -1 : ahead > 7 ? 7 : (int)ahead;
-    }
+    if (c->prefetch_elements == 0)
+        zero.prefetch = -1; /* none; 0 bytes would be the default */
+    else if (!isnan(c->prefetch_elements))
+        zero.prefetch_bytes = (size_t)fmin(c->prefetch_elements * 4, 1e15);
     return tri_zero(own_model, &zero);
 }
 

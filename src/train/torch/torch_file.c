@@ -164,7 +164,8 @@ static tri_status read_file(tri_torch_file *f)
                          "%s: it holds an object of class %.80s, whose code is in a program: save "
                          "its state_dict() instead",
                          f->path, f->pickled.root->v.text);
-    /* Each value takes a byte at least; one that several lead to takes some for each. */
+    /* Each tensor takes bytes; one that several keys lead to takes some for each, unless these
+     * keys lead to a container of it. */
     status = trii_torch_names_read(f->path, f->pickled.root, 1 + (uint64_t)f->pickled.bytes,
                                    &f->arena, &f->names);
     for (int64_t i = 0; i < f->names.n && status == TRI_OK; i++)

@@ -560,8 +560,15 @@ static void odd_pickles_are_refused_with_opcode_and_offset(void **state)
     PICKLE_FAILS("NQ.", TRI_ERR_FORMAT, "not the id of a storage");
     PICKLE_FAILS("cos\nsystem\n(X\2\0\0\0lstR.", TRI_ERR_UNSUPPORTED,
                  "an object of class os.system, whose code is in a program");
-    PICKLE_FAILS("]q\0h\0a.", TRI_ERR_FORMAT, "lead to each other without end");
-    PICKLE_FAILS("]q\0(h\0h\0h\0h\0h\0e.", TRI_ERR_FORMAT, "lead to each other without end");
+    PICKLE_FAILS("]q\0h\0a.", TRI_ERR_FORMAT, "more than 64 deep");
+    for (int k = 1; k < 40; k++) { /* 2 to the 39 ways to the innermost */
+        const char list[] = {']', '(', 'h', (char)(k - 1), 'h', (char)(k - 1), 'e', 'q', (char)k};
+
+        memcpy(deep + 3 + 9 * (k - 1), list, sizeof(list));
+    }
+    memcpy(deep, "]q", 3);
+    deep[3 + 9 * 39] = '.';
+    pickle_fails(&m, deep, 4 + 9 * 39, TRI_ERR_FORMAT, "lead to each other without end");
     memset(deep, ']', 100);
     memset(deep + 100, 'a', 99);
     deep[199] = '.';
@@ -573,6 +580,43 @@ static void odd_pickles_are_refused_with_opcode_and_offset(void **state)
 #define STORAGE                                                                                    \
     "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0"         \
     "0X\3\0\0\0cpuK\4tQ"
+
+/* 2000 keys lead to one list of 200 numbers: as many values as that are no bomb. */
+static void values_may_be_shared_many_times(void **state)
+{
+    static char pickle[16384];
+    size_t n = 0;
+    tri_torch_file *file;
+    char data[sizeof(pickle) + 64];
+    memory_file m;
+
+    (void)state;
+    memory_file_begin(&m);
+    memcpy(pickle, HEAD, sizeof(HEAD) - 1);
+    n += sizeof(HEAD) - 1;
+    memcpy(pickle + n, "](", 2);
+    n += 2;
+    memset(pickle + n, 'N', 200);
+    n += 200;
+    memcpy(pickle + n, "eq", 2);
+    n += 2;
+    pickle[n++] = 0;
+    memcpy(pickle + n, "](", 2);
+    n += 2;
+    for (int i = 0; i < 2000; i++) {
+        pickle[n++] = 'h';
+        pickle[n++] = 0;
+    }
+    memcpy(pickle + n, "e.", 2);
+    n += 2;
+    memcpy(data, pickle, n);
+    memcpy(data + n, TAIL, 2);
+    CHECK_OK(open_bytes(&m, data, n + 2, &file));
+    assert_int_equal(tri_torch_count(file), 0);
+    assert_int_equal(tri_torch_root(file)->n, 2000);
+    tri_torch_close(file);
+    memory_file_end(&m);
+}
 
 static void tensors_outside_of_their_storage_are_refused(void **state)
 {
@@ -694,6 +738,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(damage_is_told_or_does_no_harm),
     cmocka_unit_test(damaged_legacy_files_do_no_harm),
     cmocka_unit_test(odd_pickles_are_refused_with_opcode_and_offset),
+    cmocka_unit_test(values_may_be_shared_many_times),
     cmocka_unit_test(tensors_outside_of_their_storage_are_refused),
     cmocka_unit_test(as_many_entries_as_sixteen_bits_count_are_read),
     cmocka_unit_test(lazily_changed_tensors_are_refused),

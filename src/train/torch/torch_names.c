@@ -12,7 +12,8 @@
 #include "base/err.h"
 
 #define MAX_DEPTH 64
-#define ALONE "tensor" /* name of one that is all of its file */
+#define MOST_VALUES 1000000 /* of small files, in which many keys lead to the same ones */
+#define ALONE "tensor"      /* name of one that is all of its file */
 
 /* The keys from a value up to the root. */
 typedef struct step {
@@ -26,7 +27,7 @@ typedef struct walk {
     const char *path;
     trii_arena *arena;
     trii_torch_names *names;
-    uint64_t left; /* so many values may still follow */
+    uint64_t left, left_tensors; /* so many values, and tensors, may still follow */
 } walk;
 
 /* NULL: memory is out. */
@@ -120,11 +121,13 @@ static tri_status visit_items(walk *w, const step *at, const trii_value *value)
 
 static tri_status visit(walk *w, const step *at, const trii_value *value)
 {
-    if (w->left == 0)
+    if (w->left == 0 || w->left_tensors == 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: its values lead to each other without end", w->path);
     w->left--;
-    if (value->v.kind == TRI_TORCH_TENSOR)
+    if (value->v.kind == TRI_TORCH_TENSOR) {
+        w->left_tensors--;
         return add(w, at, value);
+    }
     if (value->v.kind >= TRI_TORCH_TUPLE && value->v.kind <= TRI_TORCH_DICT)
         return visit_items(w, at, value);
     return TRI_OK;
@@ -143,7 +146,11 @@ static int compare(const void *a, const void *b, void *arg)
 tri_status trii_torch_names_read(const char *path, const trii_value *root, uint64_t most,
                                  trii_arena *arena, trii_torch_names *names_out)
 {
-    walk w = {.path = path, .arena = arena, .names = names_out, .left = most};
+    walk w = {.path = path,
+              .arena = arena,
+              .names = names_out,
+              .left = most + MOST_VALUES,
+              .left_tensors = most};
     tri_status status;
 
     *names_out = (trii_torch_names){.n = 0};

@@ -12,7 +12,7 @@ typedef struct trii_torch_names {
     int64_t *by_name; /* [n] */
 } trii_torch_names;
 
-/* most: how many values an honest file of its size leads to. Errors: FORMAT, UNSUPPORTED (a name
+/* most: how many tensors an honest file of its size leads to. Errors: FORMAT, UNSUPPORTED (a name
  * with a byte 0), NO_MEMORY. Release with trii_torch_names_fini in any case. */
 tri_status trii_torch_names_read(const char *path, const trii_value *root, uint64_t most,
                                  trii_arena *arena, trii_torch_names *names_out) TRI_MUST_CHECK;
