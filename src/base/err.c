@@ -14,7 +14,7 @@ static _Thread_local unsigned n_lines;
 static void to_one_line(char *line)
 {
     for (char *c = line; *c != '\0'; c++)
-        *c = (unsigned char)*c < ' ' ? ' ' : *c;
+        *c = (unsigned char)*c < ' ' ? '?' : *c;
 }
 
 void trii_err_set(const char *format, ...)

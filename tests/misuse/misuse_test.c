@@ -250,7 +250,7 @@ static bool is_named(const misuse_pick *p)
 
         snprintf(shown, sizeof(shown), "%s", text != NULL ? text : "NULL"); /* lines are cut */
         for (char *at = shown; *at != '\0'; at++) /* as in a message, which is one line */
-            *at = *at > 0 && *at < ' ' ? ' ' : *at;
+            *at = *at > 0 && *at < ' ' ? '?' : *at;
         return strstr(p->failed, shown) != NULL;
     }
     if (sscanf(bad->type, "const tri_%39[a-z_]", noun) != 1)

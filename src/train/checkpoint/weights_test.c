@@ -105,8 +105,8 @@ static void a_message_stays_one_line(void **state)
         {.name = "a\nb\x1b[2J", .dtype = TRI_DTYPE_F32, .data = data}};
 
     (void)state;
-    CHECK_FAILS(tri_module_load(net, sources, 2, NULL), TRI_ERR_INVALID_ARG, "unexpected: a b [2J");
-    CHECK_FAILS(tri_load(net, "/none\nthere", NULL), TRI_ERR_NOT_FOUND, "/none there");
+    CHECK_FAILS(tri_module_load(net, sources, 2, NULL), TRI_ERR_INVALID_ARG, "unexpected: a?b?[2J");
+    CHECK_FAILS(tri_load(net, "/none\nthere", NULL), TRI_ERR_NOT_FOUND, "/none?there");
     tri_module_destroy(net);
 }
 

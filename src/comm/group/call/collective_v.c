@@ -67,8 +67,6 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
         status = place(call, "counts", counts, width, group->size, at, &call->bytes);
     if (status != TRI_OK)
         return status;
-    call->dst_parts = gathers ? at : NULL;
-    call->src_parts = gathers ? NULL : at;
     call->count = at[group->size];
     call->root = parts_hash(at, group->size, call->root);
     whole = gathers ? call->dst : call->src;
@@ -82,6 +80,8 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
     if (own_bytes > 0 && own != (const char *)whole + own_at &&
         trii_overlap(own, own_bytes, whole, call->bytes))
         return trii_call_bad(call, "src and dst overlap elsewhere than at this rank's part");
+    call->dst_parts = gathers ? at : NULL;
+    call->src_parts = gathers ? NULL : at;
     return trii_call_post(group, call, work_out);
 }
 
