@@ -448,7 +448,7 @@ static void damaged_legacy_files_do_no_harm(void **state)
 static unsigned char *put_number(unsigned char *at, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
-        *at++ = i < 8 ? (unsigned char)(value >> 8 * i) : 0;
+        *at++ = (unsigned char)(i < 8 ? value >> 8 * i : 0);
     return at;
 }
 
