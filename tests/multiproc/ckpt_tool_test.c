@@ -203,7 +203,10 @@ static void damage_is_found(void **state)
 
 static void a_disk_that_is_full_leaves_nothing(void **state)
 {
-    static const char script[] = "ulimit -f 0; exec \"$0\" ckpt convert \"$1\" \"$2\"";
+    /* ThreadSanitizer writes a file before main, where the tool cannot ignore the signal yet. */
+    static const char *const script =
+        TEST_TSAN ? "trap '' XFSZ; ulimit -f 0; exec \"$0\" ckpt convert \"$1\" \"$2\""
+                  : "ulimit -f 0; exec \"$0\" ckpt convert \"$1\" \"$2\"";
     const char *const from[] = {"torch/state-2.13.pth", "safetensors/types.safetensors"};
     char to[200];
     scratch f;
