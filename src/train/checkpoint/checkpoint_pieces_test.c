@@ -10,6 +10,7 @@
 #include "testing/divided_state.h"
 #include "testing/ranks.h"
 #include "testing/scratch.h"
+#include "train/checkpoint/pieces.h"
 
 static _Thread_local bool disk_is_full; /* of this rank */
 
@@ -261,6 +262,36 @@ static void a_failure_on_one_rank_is_that_of_all(void **state)
     }
 }
 
+static const char *tell_without_folder(rank_env *env)
+{
+    trii_piece_list list = {.rank = env->rank};
+    trii_pieces_told told = {.bytes = NULL};
+    tri_status status;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &list.group));
+    tri_group_abort(list.group, "a peer is gone");
+    status = trii_pieces_tell(env->arg, &list, TRI_OK, &told);
+    trii_pieces_told_fini(&told);
+    tri_group_unref(list.group);
+    if (status == TRI_ERR_IO || strstr(tri_last_error(), "a peer is gone") == NULL)
+        return RANK_FAIL(env, "%s: %s", tri_status_name(status), tri_last_error());
+    return NULL;
+}
+
+/* Rank 0 hears of a lost peer and removes the folder before rank 1 has written: what is said is
+ * that the peer is lost, not that the folder is missing. */
+static void a_folder_that_went_with_the_group_is_not_the_reason(void **state)
+{
+    char folder[192];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(folder, sizeof(folder), "%s", scratch_path(&s, "gone"));
+    run_threads(2, NULL, tell_without_folder, folder);
+    scratch_end(&s);
+}
+
 /* What does not fit is named, and nothing has changed. */
 static void what_does_not_fit_is_named(void **state)
 {
@@ -351,6 +382,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(any_number_of_ranks_reads_what_any_other_saved),
     cmocka_unit_test(what_is_whole_is_read_by_pieces),
     cmocka_unit_test(a_failure_on_one_rank_is_that_of_all),
+    cmocka_unit_test(a_folder_that_went_with_the_group_is_not_the_reason),
     cmocka_unit_test(what_does_not_fit_is_named),
     cmocka_unit_test(every_allocation_may_fail),
 };

@@ -95,11 +95,6 @@ static tri_status write_own(const char *dir, const trii_piece_list *list, char *
     if (path != NULL && written.entries != NULL)
         status = trii_safetensors_write(path, list->entries, list->n,
                                         &(tri_metadata){"format", "pt"}, 1, &written);
-    if (status == TRI_ERR_NOT_FOUND) /* rank 0 has made the folder */
-        status = TRII_FAIL(TRI_ERR_IO,
-                           "%s: not seen by this rank: ranks that hold pieces of tensors save into "
-                           "one folder, on a disk that all of them share",
-                           dir);
     if (status == TRI_OK) {
         json_t *object = describe(file, list, &written);
 
@@ -117,16 +112,26 @@ tri_status trii_pieces_tell(const char *dir, const trii_piece_list *list, tri_st
                             trii_pieces_told *told)
 {
     tri_group *group = list->group;
+    bool is_unseen = false;
 
     told->size = tri_group_size(group);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
         status = write_own(dir, list, &told->own);
+        is_unseen = status == TRI_ERR_NOT_FOUND; /* though rank 0 has made the folder */
+    }
+    if (is_unseen)
+        status = TRII_FAIL(TRI_ERR_IO,
+                           "%s: not seen by this rank: ranks that hold pieces of tensors save into "
+                           "one folder, on a disk that all of them share",
+                           dir);
     if (status == TRI_OK) {
         told->bytes = trii_alloc((size_t)told->size, sizeof(*told->bytes), "lists of pieces");
         if (told->bytes == NULL)
             status = TRI_ERR_NO_MEMORY;
     }
     status = trii_ranks_agree(group, status);
+    if (is_unseen && tri_group_status(group) != TRI_OK) /* rank 0 was told first, and removed it */
+        status = tri_group_status(group);
     if (status != TRI_OK) {
         told->has_failed = true;
         return status;
