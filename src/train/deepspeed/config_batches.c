@@ -11,6 +11,7 @@
 #define BATCH "train_batch_size"
 #define MICRO "train_micro_batch_size_per_gpu"
 #define STEPS "gradient_accumulation_steps"
+#define MOST_SAMPLES 9007199254740992.0 /* 2^53, as of a number in the file */
 
 typedef struct sizes {
     int64_t batch, micro, steps; /* 0: not given */
@@ -69,10 +70,12 @@ tri_status trii_conf_batches(trii_engine_config *c, int world)
     } else if (s.steps == 0) {
         c->accumulate = s.batch > 0 ? s.batch / s.micro / world : 1;
     }
-    if (c->micro_batch > INT32_MAX || c->accumulate > INT32_MAX)
+    if (c->micro_batch > INT32_MAX || c->accumulate > INT32_MAX ||
+        (double)c->micro_batch * (double)c->accumulate * world > MOST_SAMPLES)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: " MICRO " %" PRId64 " and " STEPS " %" PRId64 ": at most %d each",
-                         c->name, c->micro_batch, c->accumulate, INT32_MAX);
+                         "%s: " MICRO " %" PRId64 " and " STEPS " %" PRId64
+                         ": at most %d each, and %.0f samples of all ranks",
+                         c->name, c->micro_batch, c->accumulate, INT32_MAX, MOST_SAMPLES);
     c->train_batch = s.batch > 0 ? s.batch : c->micro_batch * c->accumulate * world;
     if (c->train_batch != c->micro_batch * c->accumulate * world)
         return refuse(c, &s);

@@ -62,12 +62,12 @@ const char *trii_conf_nearest(const char *key, const char *const *names, int n)
 
 static bool is_choice(const char *choices, const char *text)
 {
-    const size_t n = strlen(text);
+    const size_t n = strcspn(text, "|");
 
     for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
         at += *at == '|';
         if (strncmp(at, text, n) == 0 && (at[n] == '|' || at[n] == '\0'))
-            return n > 0;
+            return n > 0 && text[n] == '\0';
     }
     return false;
 }
@@ -84,7 +84,7 @@ static tri_status check_number(const trii_engine_config *c, const trii_conf *val
         return trii_conf_refuse(c, value, key->path, "is not a whole number");
     if (number >= key->least && number <= key->most)
         return TRI_OK;
-    if (isinf(key->most) || key->most > 1e15)
+    if (number < key->least && key->most > 1e15)
         return trii_conf_refuse(c, value, key->path, "is not allowed: at least %g", key->least);
     return trii_conf_refuse(c, value, key->path, "is not allowed: %g to %g", key->least, key->most);
 }

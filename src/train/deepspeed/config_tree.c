@@ -4,15 +4,16 @@
 #include "train/deepspeed/config_tree.h"
 
 #include <ctype.h>
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/utf8.h"
 
 #define MAX_DEPTH 32
-#define MAX_NUMBER 64 /* characters of a number */
 
 typedef struct reader {
     const char *name, *at, *end, *line_start;
@@ -96,6 +97,16 @@ static char *copy(const char *from, size_t n)
     if (text != NULL)
         memcpy(text, from, n);
     return text;
+}
+
+/* Checkpoints have them in JSON, which takes nothing else: better now than after hours. */
+static bool is_utf8(const char *text)
+{
+    size_t n;
+
+    while (*text != '\0' && (n = trii_utf8_character(text)) > 0)
+        text += n;
+    return *text == '\0';
 }
 
 static bool read_hex(const char *at, const char *end, unsigned *value_out)
@@ -194,6 +205,10 @@ static tri_status read_quoted(reader *r, char **text_out)
         return refuse(r, "a text of JSON does not have this character or escape");
     }
     *to = '\0';
+    if (!is_utf8(text)) {
+        trii_free(text);
+        return refuse(&begin, "this text is not UTF-8");
+    }
     r->at = close + 1;
     *text_out = text;
     return TRI_OK;
@@ -216,13 +231,17 @@ static tri_status read_key(reader *r, char **key_out)
 
 /* --- values --------------------------------------------------------------- */
 
+/* With a point, whatever the locale of the program. */
 static bool to_number(const char *text, double *number_out)
 {
+    locale_t c;
     char *end;
 
     if (text[0] == '\0' || strspn(text, "+-.0123456789eE") != strlen(text))
         return false;
-    *number_out = strtod(text, &end);
+    c = newlocale(LC_ALL_MASK, "C", (locale_t)0); /* that one is there without memory */
+    *number_out = strtod_l(text, &end, c);
+    freelocale(c);
     return *end == '\0' && isfinite(*number_out);
 }
 
@@ -237,8 +256,6 @@ static tri_status read_word(reader *r, trii_conf *value)
     n = (size_t)(r->at - from);
     if (n == 0)
         return expected(r, "a value");
-    if (n > MAX_NUMBER)
-        n = MAX_NUMBER;
     value->text = copy(from, n);
     if (value->text == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -251,7 +268,7 @@ static tri_status read_word(reader *r, trii_conf *value)
         value->kind = TRII_CONF_NUMBER;
     } else {
         return TRII_FAIL(TRI_ERR_FORMAT,
-                         "%s:%d:%d: %s is not a value: texts have quotes, switches are true or "
+                         "%s:%d:%d: %.64s is not a value: texts have quotes, switches are true or "
                          "false",
                          r->name, r->line, (int)(from - r->line_start) + 1, value->text);
     }

@@ -28,6 +28,8 @@ static const wrong syntax[] = {
     {"{" GOOD ",\n\n" GOOD "}", "config:3: train_batch_size is there twice, in line 1, too"},
     {"{" GOOD ", \"fp16\": {\"enabled\": true,\n\"enabled\": false}}",
      "config:2: enabled is there twice, in line 1, too: remove one"},
+    {"{" GOOD ",\n\"csv_monitor\": {\"job_name\": \"\xe9\"}}",
+     "config:2:29: this text is not UTF-8"},
 };
 
 static const wrong keys[] = {
@@ -95,6 +97,15 @@ static const wrong values[] = {
     {"{" GOOD ", \"data_types\": {\"grad_accum_dtype\": \"xx\"}}",
      "data_types.grad_accum_dtype: \"xx\" is not allowed: fp32"},
     {"{" GOOD ", \"communication_data_type\": \"f8\"}", "is not allowed: fp32|fp16|bf16"},
+    {"{" GOOD ", \"communication_data_type\": \"fp32|fp16\"}",
+     "\"fp32|fp16\" is not allowed: fp32|fp16|bf16"},
+    {"{\"train_micro_batch_size_per_gpu\": 2147483647, \"gradient_accumulation_steps\": "
+     "2147483647}",
+     "train_micro_batch_size_per_gpu 2147483647 and gradient_accumulation_steps 2147483647: at "
+     "most"},
+    {"{\"train_batch_size\": "
+     "10000000000000000000000000000000000000000000000000000000000000000000001}",
+     "is not allowed: 1 to 9.0072e+15"},
     {"{" GOOD ", \"checkpoint\": {\"tag_validation\": \"MAYBE\"}}",
      "checkpoint.tag_validation: \"MAYBE\" is not allowed: Warn|"},
     {"{" GOOD ", \"tensorboard\": {\"output_path\": 5}}", "5 is not a text in quotes"},
