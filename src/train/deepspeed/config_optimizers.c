@@ -42,44 +42,47 @@ static tri_opt number(const trii_engine_config *c, const char *path, double fall
     return TRI_SET(trii_conf_get_number(c, path, fallback));
 }
 
-static tri_status read_betas(const trii_engine_config *c, double *betas)
+/* False: the file has other ones than two numbers from 0 to below 1. */
+static bool read_betas(const trii_engine_config *c, double *betas)
 {
     const trii_conf *list = trii_conf_find(c->root, AT("betas")), *second;
 
     betas[0] = 0.9;
     betas[1] = 0.999;
     if (list == NULL)
-        return TRI_OK;
+        return true;
     second = list->kind == TRII_CONF_LIST && list->child != NULL ? list->child->next : NULL;
-    if (second == NULL || second->next != NULL || !trii_conf_number(list->child, &betas[0]) ||
-        !trii_conf_number(second, &betas[1]) || betas[0] < 0 || betas[0] >= 1 || betas[1] < 0 ||
-        betas[1] >= 1)
-        return trii_conf_refuse(c, list, AT("betas"),
+    return second != NULL && second->next == NULL && trii_conf_number(list->child, &betas[0]) &&
+           trii_conf_number(second, &betas[1]) && betas[0] >= 0 && betas[0] < 1 && betas[1] >= 0 &&
+           betas[1] < 1;
+}
+
+static tri_status check_adam(const trii_engine_config *c)
+{
+    const trii_conf *correction = trii_conf_find(c->root, AT("bias_correction"));
+    double betas[2];
+
+    if (!read_betas(c, betas))
+        return trii_conf_refuse(c, trii_conf_find(c->root, AT("betas")), AT("betas"),
                                 "is not allowed: two numbers from 0 to below 1, [0.9, 0.999]");
+    if (correction != NULL && correction->number == 0)
+        return trii_conf_refuse(c, correction, AT("bias_correction"),
+                                "is not supported: Adam corrects its averages, leave it out");
     return TRI_OK;
 }
 
 /* "Adam" is AdamW unless adam_w_mode is false. The default of weight_decay is 0, but torch's for
  * its AdamW. */
-static tri_status make_adam(tri_engine *e, bool always_w)
+static void make_adam_of(tri_engine *e, bool always_w)
 {
     const trii_engine_config *c = &e->config;
     const bool w = always_w || trii_conf_get_bool(c, AT("adam_w_mode"), true);
     const bool of_torch = trii_conf_get_bool(c, AT("torch_adam"), false);
     const double lr = trii_conf_get_number(c, AT("lr"), 1e-3);
-    const trii_conf *correction = trii_conf_find(c->root, AT("bias_correction"));
     tri_adam_options options;
     double betas[2];
-    tri_status status =
-        trii_conf_check_block(c, "optimizer.params", adam_keys, (int)TRII_COUNT_OF(adam_keys));
 
-    if (status == TRI_OK)
-        status = read_betas(c, betas);
-    if (status == TRI_OK && correction != NULL && correction->number == 0)
-        status = trii_conf_refuse(c, correction, AT("bias_correction"),
-                                  "is not supported: Adam corrects its averages, leave it out");
-    if (status != TRI_OK)
-        return status;
+    read_betas(c, betas);
     options =
         (tri_adam_options){.beta1 = TRI_SET(betas[0]),
                            .beta2 = TRI_SET(betas[1]),
@@ -88,10 +91,19 @@ static tri_status make_adam(tri_engine *e, bool always_w)
                            .amsgrad = trii_conf_get_bool(c, AT("amsgrad"), false),
                            .maximize = trii_conf_get_bool(c, AT("maximize"), false)};
     e->optimizer = w ? tri_adamw(e->model, lr, &options) : tri_adam(e->model, lr, &options);
-    return TRI_OK;
 }
 
-static tri_status make_sgd(tri_engine *e)
+static void make_adam(tri_engine *e)
+{
+    make_adam_of(e, false);
+}
+
+static void make_adamw(tri_engine *e)
+{
+    make_adam_of(e, true);
+}
+
+static void make_sgd(tri_engine *e)
 {
     const trii_engine_config *c = &e->config;
     const tri_sgd_options options = {.momentum = trii_conf_get_number(c, AT("momentum"), 0),
@@ -101,10 +113,9 @@ static tri_status make_sgd(tri_engine *e)
                                      .maximize = trii_conf_get_bool(c, AT("maximize"), false)};
 
     e->optimizer = tri_sgd(e->model, trii_conf_get_number(c, AT("lr"), 1e-3), &options);
-    return trii_conf_check_block(c, "optimizer.params", sgd_keys, (int)TRII_COUNT_OF(sgd_keys));
 }
 
-static tri_status make_rmsprop(tri_engine *e)
+static void make_rmsprop(tri_engine *e)
 {
     const trii_engine_config *c = &e->config;
     const tri_rmsprop_options options = {.alpha = number(c, AT("alpha"), 0.99),
@@ -116,11 +127,9 @@ static tri_status make_rmsprop(tri_engine *e)
                                          .maximize = trii_conf_get_bool(c, AT("maximize"), false)};
 
     e->optimizer = tri_rmsprop(e->model, trii_conf_get_number(c, AT("lr"), 1e-2), &options);
-    return trii_conf_check_block(c, "optimizer.params", rmsprop_keys,
-                                 (int)TRII_COUNT_OF(rmsprop_keys));
 }
 
-static tri_status make_adagrad(tri_engine *e)
+static void make_adagrad(tri_engine *e)
 {
     const trii_engine_config *c = &e->config;
     const tri_adagrad_options options = {
@@ -131,8 +140,6 @@ static tri_status make_adagrad(tri_engine *e)
         .maximize = trii_conf_get_bool(c, AT("maximize"), false)};
 
     e->optimizer = tri_adagrad(e->model, trii_conf_get_number(c, AT("lr"), 1e-2), &options);
-    return trii_conf_check_block(c, "optimizer.params", adagrad_keys,
-                                 (int)TRII_COUNT_OF(adagrad_keys));
 }
 
 /* Upper and lower case are one, as there. */
@@ -144,11 +151,35 @@ static bool is_named(const char *type, const char *name)
     return *type == *name;
 }
 
-tri_status trii_engine_make_optimizer(tri_engine *e)
+/* clang-format off */
+static const struct kind {
+    const char *name;
+    const trii_key *keys;
+    int n;
+    void (*make)(tri_engine *e);
+} kinds[] = {
+    {"adam", adam_keys, (int)TRII_COUNT_OF(adam_keys), make_adam},
+    {"adamw", adam_keys, (int)TRII_COUNT_OF(adam_keys), make_adamw},
+    {"sgd", sgd_keys, (int)TRII_COUNT_OF(sgd_keys), make_sgd},
+    {"rmsprop", rmsprop_keys, (int)TRII_COUNT_OF(rmsprop_keys), make_rmsprop},
+    {"adagrad", adagrad_keys, (int)TRII_COUNT_OF(adagrad_keys), make_adagrad},
+};
+/* clang-format on */
+
+static const struct kind *find_kind(const trii_conf *type)
 {
-    const trii_engine_config *c = &e->config;
+    for (size_t i = 0; i < TRII_COUNT_OF(kinds); i++)
+        if (is_named(type->text, kinds[i].name))
+            return &kinds[i];
+    return NULL;
+}
+
+tri_status trii_conf_optimizer(const trii_engine_config *c)
+{
     const trii_conf *block = trii_conf_find(c->root, "optimizer");
     const trii_conf *type = trii_conf_find(c->root, "optimizer.type");
+    const struct kind *kind;
+    tri_status status;
 
     if (block == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -160,17 +191,20 @@ tri_status trii_engine_make_optimizer(tri_engine *e)
                          "%s:%d: optimizer: \"type\" is missing: Adam, AdamW, SGD, RMSprop or "
                          "Adagrad",
                          c->name, block->line);
-    if (is_named(type->text, "adam"))
-        return make_adam(e, false);
-    if (is_named(type->text, "adamw"))
-        return make_adam(e, true);
-    if (is_named(type->text, "sgd"))
-        return make_sgd(e);
-    if (is_named(type->text, "rmsprop"))
-        return make_rmsprop(e);
-    if (is_named(type->text, "adagrad"))
-        return make_adagrad(e);
-    return trii_conf_refuse(c, type, "optimizer.type",
-                            "is not allowed: Adam, AdamW, SGD, RMSprop or Adagrad; others are "
-                            "opt->optimizer of tri_initialize");
+    kind = find_kind(type);
+    if (kind == NULL)
+        return trii_conf_refuse(c, type, "optimizer.type",
+                                "is not allowed: Adam, AdamW, SGD, RMSprop or Adagrad; others are "
+                                "opt->optimizer of tri_initialize");
+    status = trii_conf_check_block(c, "optimizer.params", kind->keys, kind->n);
+    return status == TRI_OK && kind->keys == adam_keys ? check_adam(c) : status;
+}
+
+tri_status trii_engine_make_optimizer(tri_engine *e)
+{
+    const tri_status status = trii_conf_optimizer(&e->config);
+
+    if (status == TRI_OK)
+        find_kind(trii_conf_find(e->config.root, "optimizer.type"))->make(e);
+    return status;
 }

@@ -157,6 +157,35 @@ static void values_that_are_not_allowed_are_named(void **state)
     check_wrong(values, TRII_COUNT_OF(values));
 }
 
+/* `trireme info` says so, too; a program may have an optimizer of its own. */
+static void mistakes_in_the_optimizer_are_named(void **state)
+{
+    static const wrong list[] = {
+        {"{\"optimizer\": {\"type\": \"Lamb\"}}",
+         "optimizer.type: \"Lamb\" is not allowed: Adam, AdamW, SGD, RMSprop or Adagrad; others"},
+        {"{\"optimizer\": {\"params\": {}}}", "config:1: optimizer: \"type\" is missing"},
+        {"{\"optimizer\": {\"type\": \"adam\", \"params\": {\"max_grad_norm\": 1}}}",
+         "optimizer.params.max_grad_norm: write \"gradient_clipping\" in the outermost block"},
+        {"{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentun\": 1}}}",
+         "optimizer.params.momentun: not a key of optimizer.params: did you mean momentum?"},
+        {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"betas\": [0.9, 1]}}}",
+         "optimizer.params.betas: [..] is not allowed: two numbers from 0 to below 1"},
+        {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"bias_correction\": false}}}",
+         "optimizer.params.bias_correction: false is not supported"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(list); i++) {
+        trii_engine_config c;
+
+        if (trii_engine_config_check(&c, list[i].config) == TRI_OK)
+            fail_msg("%s: taken instead of \"%s\"", list[i].config, list[i].line);
+        if (strstr(tri_last_error(), list[i].line) == NULL)
+            fail_msg("%s: %s\ninstead of  %s", list[i].config, tri_last_error(), list[i].line);
+        trii_engine_config_fini(&c);
+    }
+}
+
 /* --- batch sizes ---------------------------------------------------------- */
 
 static void batch_sizes_are_those_of_deepspeed(void **state)
@@ -275,6 +304,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mistakes_of_the_language_are_named),
     cmocka_unit_test(keys_that_do_not_exist_are_named),
     cmocka_unit_test(values_that_are_not_allowed_are_named),
+    cmocka_unit_test(mistakes_in_the_optimizer_are_named),
     cmocka_unit_test(batch_sizes_are_those_of_deepspeed),
     cmocka_unit_test(comments_commas_and_numbers_as_text_are_taken),
     cmocka_unit_test(no_prefix_and_no_changed_byte_does_harm),

@@ -138,7 +138,11 @@ tri_status trii_engine_config_check(trii_engine_config *c, const char *config)
         status = trii_conf_check(c);
     if (status == TRI_OK)
         status = take_precision(c);
-    return status == TRI_OK ? trii_conf_rate(c) : status;
+    if (status == TRI_OK)
+        status = trii_conf_rate(c);
+    if (status == TRI_OK && trii_conf_find(c->root, "optimizer") != NULL)
+        status = trii_conf_optimizer(c);
+    return status;
 }
 
 void trii_engine_config_fini(trii_engine_config *c)

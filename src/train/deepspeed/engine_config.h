@@ -73,7 +73,8 @@ typedef struct trii_engine_config {
  * Release with trii_engine_config_fini, after failure, too. Errors: those of tri_initialize. */
 tri_status trii_engine_config_init(trii_engine_config *c, const char *config,
                                    int world) TRI_MUST_CHECK;
-/* The same for all but what depends on the number of ranks. */
+/* The same for all but what depends on the number of ranks, and for the optimizer that the file
+ * has, if it has one. */
 tri_status trii_engine_config_check(trii_engine_config *c, const char *config) TRI_MUST_CHECK;
 void trii_engine_config_fini(trii_engine_config *c);
 
@@ -92,5 +93,7 @@ tri_status trii_conf_check(const trii_engine_config *c) TRI_MUST_CHECK;
 /* T = m k N, of which some are given (files of DeepSpeed: train_batch_size and so on). */
 tri_status trii_conf_batches(trii_engine_config *c, int world) TRI_MUST_CHECK;
 tri_status trii_conf_rate(trii_engine_config *c) TRI_MUST_CHECK;
+/* The optimizer of the file, which a program need not use. */
+tri_status trii_conf_optimizer(const trii_engine_config *c) TRI_MUST_CHECK;
 
 #endif
