@@ -76,6 +76,12 @@ static void a_million_tables(void **state)
     fuzz_mutations(&csv_target, MILLION);
 }
 
+static void a_million_configurations(void **state)
+{
+    (void)state;
+    fuzz_mutations(&deepspeed_target, MILLION);
+}
+
 static void many_clients_of_the_store_server(void **state)
 {
     (void)state;
@@ -100,6 +106,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_tenth_of_a_million_images),
     cmocka_unit_test(a_million_event_files),
     cmocka_unit_test(a_million_tables),
+    cmocka_unit_test(a_million_configurations),
     cmocka_unit_test(many_clients_of_the_store_server),
     cmocka_unit_test(many_rogue_ranks),
 };

@@ -95,6 +95,13 @@ static void tables_take_anything(void **state)
     fuzz_mutations(&csv_target, 20000);
 }
 
+static void configurations_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&deepspeed_target);
+    fuzz_mutations(&deepspeed_target, 10000);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(store_requests_take_anything),
     cmocka_unit_test(the_state_of_a_rendezvous_takes_anything),
@@ -109,6 +116,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(event_files_take_anything),
     cmocka_unit_test(tables_take_anything),
     cmocka_unit_test(images_take_anything),
+    cmocka_unit_test(configurations_take_anything),
 };
 
 TEST_MAIN(tests)

@@ -308,6 +308,50 @@ def torch_files():
             put("torch_files", name, file.read())
 
 
+def deepspeed():
+    """Configurations with every kind of value, right ones and wrong ones."""
+    put("deepspeed", "plain", b'{"train_batch_size": 120, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}')
+    put("deepspeed", "comments", b"""\xef\xbb\xbf# a line
+{ // a line
+  train_micro_batch_size_per_gpu: "4", /* a
+  block */ gradient_accumulation_steps: 3,
+  "gradient_clipping": "1e-3",
+  "bf16": {"enabled": true,},
+}
+// the end""")
+    put("deepspeed", "zero", b"""{"train_batch_size": 60, "gradient_accumulation_steps": null,
+"zero_optimization": {"stage": 3, "reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 0,
+ "stage3_param_persistence_threshold": 1e4, "overlap_comm": true, "sub_group_size": 1e12,
+ "offload_optimizer": {"device": "cpu", "pin_memory": true, "ratio": 0.5}, "compute_grad_norm": false},
+"activation_checkpointing": {"a": [1, [2, {"b": []}], -0.5e+3]}, "timers": {"throughput": {}}}""")
+    put("deepspeed", "fp16", b"""{"train_micro_batch_size_per_gpu": 2147483647, "gradient_accumulation_steps": 2147483647,
+"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 32, "loss_scale_window": 9007199254740992,
+ "hysteresis": 2, "consecutive_hysteresis": false, "min_loss_scale": 1}, "wandb": {"enabled": false},
+"optimizer": {"type": "SGD", "params": {"lr": 0.1, "momentum": 0.9, "nesterov": true}}}""")
+    for name, params in (
+            ("LRRangeTest", {"lr_range_test_min_lr": 1e-3, "lr_range_test_step_size": 7,
+                             "lr_range_test_staircase": True}),
+            ("OneCycle", {"cycle_min_lr": 0.1, "cycle_max_lr": 1, "cycle_first_step_size": 1,
+                          "cycle_second_step_size": 0, "cycle_first_stair_count": 3, "decay_step_size": 2,
+                          "decay_lr_rate": 1, "decay_mom_rate": 2}),
+            ("WarmupLR", {"warmup_max_lr": 1, "warmup_num_steps": 1, "warmup_type": "linear", "count_from": 1}),
+            ("WarmupDecayLR", {"total_num_steps": 1, "last_batch_iteration": -1}),
+            ("WarmupCosineLR", {"total_num_steps": 100, "warmup_min_ratio": 0.5, "cos_min_ratio": 0})):
+        config = {"train_batch_size": 60, "scheduler": {"type": name, "params": params}, "steps_per_print": 2,
+                  "optimizer": {"type": "Adam", "params": {"betas": [0.8, 0.99], "eps": 1e-8, "adam_w_mode": False}}}
+        put("deepspeed", name, json.dumps(config).encode())
+    put("deepspeed", "refused", b"""{"train_batch_size": 60, "nebula": {}, "zero_optimization": {"stgae": 1}}""")
+    put("deepspeed", "texts", b"""{"train_batch_size": 60, "optimizer": {"type": "RMSprop", "params": {"lr": "0.1"}},
+"csv_monitor": {"enabled": true, "output_path": "a\\\\b\\"c\\u00e9\\ud83d\\ude00\\n\\t\\/"},
+"tensorboard": {"job_name": "\xc3\xa9"}, "checkpoint": {"tag_validation": "Fail"}, "torch_autocast":
+{"enabled": true, "dtype": "torch.float16"}, "communication_data_type": "bf16"}""")
+    put("deepspeed", "deep", b'{"aio": ' + b"[" * 31 + b"]" * 31 + b"}")
+    put("deepspeed", "deeper", b'{"aio": ' + b"[" * 200)
+    put("deepspeed", "adagrad", b'{"train_batch_size": 60, "zero_optimization": true, "optimizer": {"type": '
+        b'"adagrad", "params": {"lr": 1, "lr_decay": 1e308, "max_grad_norm": 1}}}')
+
+
 for make in (rendezvous, agent_frames, store_requests, store_file, handshake, tcp_frames, safetensors,
-             idx, images, events, csv, etcd_answers, rpc_frames, torch_files):
+             idx, images, events, csv, etcd_answers, rpc_frames, torch_files,
+             deepspeed):
     make()

@@ -5,6 +5,7 @@
 #ifndef TEST_FUZZ_TARGETS_H
 #define TEST_FUZZ_TARGETS_H
 
+#include <math.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@
 #include "store/wire.h"
 #include "testing/check.h"
 #include "testing/socket_end.h"
+#include "train/deepspeed/engine_internal.h"
 
 static void quiet(void)
 {
@@ -469,6 +471,79 @@ static void run_csv(const uint8_t *data, size_t bytes)
 
 static const fuzz_target events_target = {.name = "events", .run = run_events};
 static const fuzz_target csv_target = {.name = "csv", .run = run_csv};
+
+/* --- DeepSpeed's configurations ------------------------------------------- */
+
+/* Lines are those of the text, in its order; nothing lies deeper than is allowed. */
+static void check_tree(const trii_conf *parent, int depth, int n_lines)
+{
+    int line = parent->line;
+
+    assert_true(depth <= 33);
+    for (const trii_conf *c = parent->child; c != NULL; c = c->next) {
+        assert_true(c->line >= line && c->line <= n_lines);
+        line = c->line;
+        assert_true((parent->kind == TRII_CONF_BLOCK) == (c->key != NULL));
+        assert_true(c->kind != TRII_CONF_NUMBER || isfinite(c->number));
+        assert_true(parent->kind != TRII_CONF_BLOCK || trii_conf_member(parent, c->key) == c);
+        check_tree(c, depth + 1, n_lines);
+    }
+}
+
+/* What was taken can be trained with: nothing is out of the range of its type. */
+static void check_taken(const trii_engine_config *c, int world, tri_status checked)
+{
+    tri_engine e = {.config = *c, .model = tri_nn_linear(2, 2, NULL)};
+    tri_status status;
+
+    assert_true(c->micro_batch > 0 && c->accumulate > 0);
+    assert_int_equal(c->train_batch, c->micro_batch * c->accumulate * world);
+    assert_true(c->stage >= 0 && c->stage <= 3 && c->clip >= 0);
+    assert_true(c->scale_window >= 0 && c->hysteresis >= 0 && c->print_every >= 0);
+    for (int64_t step = 0; step < 1 << 12; step = step * 3 + 1) {
+        (void)trii_rate_at(&c->rate, 0.1, step);
+        (void)trii_rate_momentum(&c->rate, step);
+    }
+    status = trii_engine_make_optimizer(&e);
+    assert_int_equal(checked, trii_conf_find(c->root, "optimizer") != NULL ? status : TRI_OK);
+    tri_optimizer_destroy(e.optimizer);
+    tri_module_destroy(e.model);
+    tri_step_end();
+}
+
+static void run_deepspeed(const uint8_t *data, size_t bytes)
+{
+    const int world = 1 + (int)(bytes % 5);
+    const char *path = as_file(data, bytes);
+    long live = trii_alloc_live();
+    trii_conf *root = NULL;
+    trii_engine_config c;
+    tri_status status = trii_conf_parse("fuzz", (const char *)data, bytes, &root);
+    int n_lines = 1;
+
+    for (size_t i = 0; i < bytes; i++)
+        n_lines += data[i] == '\n';
+    if (status == TRI_OK)
+        check_tree(root, 1, n_lines);
+    trii_conf_free(root);
+    status = trii_engine_config_init(&c, path, world);
+    trii_engine_config_fini(&c);
+    assert_int_equal(trii_alloc_live(), live);
+    if (status == TRI_OK) {
+        status = trii_engine_config_check(&c, path);
+        trii_engine_config_fini(&c);
+        CHECK_OK(trii_engine_config_init(&c, path, world));
+        check_taken(&c, world, status);
+        trii_engine_config_fini(&c);
+    } else {
+        assert_true(status == TRI_ERR_FORMAT || status == TRI_ERR_INVALID_ARG ||
+                    status == TRI_ERR_UNSUPPORTED);
+        if (strstr(tri_last_error(), path) == NULL && strstr(tri_last_error(), "fuzz:") == NULL)
+            fail_msg("no place: %s", tri_last_error());
+    }
+}
+
+static const fuzz_target deepspeed_target = {.name = "deepspeed", .run = run_deepspeed};
 
 /* --- the tcp engine's frames ---------------------------------------------- */
 
