@@ -83,7 +83,8 @@ static tri_tensor *good_tensor(const misuse_pick *p, int i)
             is(tensors[t].parameter, p->row->parameters[i].name))
             return tri_tensor_from(tensors[t].shape, tensors[t].ndim, tensors[t].dtype, values);
     }
-    if (strncmp(p->row->name, "tri_backward", 12) == 0 || is(p->row->name, "tri_gradients"))
+    if (strncmp(p->row->name, "tri_backward", 12) == 0 || is(p->row->name, "tri_gradients") ||
+        is(p->row->name, "tri_engine_backward"))
         return good_gradient(p->row->parameters[i].name);
     return tri_tensor_from(shape, 2, TRI_DTYPE_F32, values);
 }
@@ -267,6 +268,27 @@ static tri_status good_mesh(tri_mesh **mesh_out)
     return status;
 }
 
+/* As far in its loop as the function wants it; with a checkpoint to load. */
+static tri_status good_engine(const char *function, tri_engine **engine_out)
+{
+    tri_initialize_options options =
+        *(const tri_initialize_options *)misuse_good_struct("const tri_initialize_options *");
+    tri_tensor *x = tri_tensor_from((const int64_t[]){2, 3}, 2, TRI_DTYPE_F32, (float[6]){0});
+    tri_status status;
+
+    options.training_data = good_dataset();
+    status = tri_group_create(NULL, 0, 1, NULL, &options.group);
+    if (status == TRI_OK)
+        status = tri_initialize(NULL, tri_nn_linear(3, 2, NULL), &options, engine_out);
+    if (status == TRI_OK && is(function, "tri_engine_load_checkpoint"))
+        status = tri_engine_save_checkpoint(*engine_out, "engines", NULL, NULL, 0);
+    if (status == TRI_OK && (is(function, "tri_engine_step") || is(function, "tri_engine_flush")))
+        tri_engine_backward(*engine_out,
+                            tri_sum(tri_engine_forward(*engine_out, x), NULL, 0, false));
+    return status == TRI_OK && is(function, "tri_engine_flush") ? tri_engine_step(*engine_out)
+                                                                : status;
+}
+
 void *misuse_good_object(const misuse_pick *p, int i)
 {
     const char *type = p->row->parameters[i].type;
@@ -294,6 +316,7 @@ void *misuse_good_object(const misuse_pick *p, int i)
         tri_rpc_ref *ref;
         tri_rpc_call *call;
         tri_mesh *mesh;
+        tri_engine *engine;
     } made = {NULL};
     static float numbers[4];
     tri_status status = TRI_ERR_INVALID_ARG;
@@ -363,5 +386,7 @@ void *misuse_good_object(const misuse_pick *p, int i)
         status = misuse_good_checkpoint(&made.checkpoint);
     else if (strstr(type, "tri_checkpoint_writer ") != NULL)
         status = good_writer(&made.writer);
+    else if (strstr(type, "tri_engine ") != NULL)
+        status = good_engine(p->row->name, &made.engine);
     return status == TRI_OK ? made.store : NULL;
 }

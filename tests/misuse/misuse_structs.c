@@ -70,6 +70,9 @@ const void *misuse_good_struct(const char *type)
         .layers = 1, .width = 4, .heads = 2, .context = 4, .vocabulary = 5};
     static const tri_rpc_object object = {.name = "good"};
     static const tri_rpc_message message;
+    static const tri_initialize_options initialize = {
+        .config = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2,"
+                  " \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"SGD\"}}"};
     static tri_transform transform;
     static tri_param_group group;
     const struct {
@@ -102,6 +105,7 @@ const void *misuse_good_struct(const char *type)
         {"const tri_rpc_object *", &object},
         {"const tri_rpc_function *", &misuse_good_rpc_function},
         {"const tri_remote_function *", &remote_function},
+        {"const tri_initialize_options *", &initialize},
     };
 
     if (is(type, "const tri_param_group *"))

@@ -68,6 +68,7 @@ static const char *const named_otherwise[] = {"tri_status_fail",
                                               "tri_status_fail_at",
                                               "tri_module_fail",
                                               "tri_forward",
+                                              "tri_engine_forward",
                                               "tri_dropout",
                                               "tri_flatten",
                                               "tri_transpose",
@@ -79,8 +80,8 @@ static const char *const named_otherwise[] = {"tri_status_fail",
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
  * shrink, this process is not a worker, handles no request and serves no module, no context was
- * entered, no callback, no bucket outside of a hook, no trainer outside of a fit, no engine, and no
- * task; and tri_status_fail and tri_module_fail, which are for that. */
+ * entered, no callback, no bucket outside of a hook, no trainer outside of a fit, and no task; and
+ * tri_status_fail and tri_module_fail, which are for that. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_status_fail",
                                           "tri_status_fail_at",
@@ -105,13 +106,6 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_test",
                                           "tri_predict",
                                           "tri_trainer_set_state",
-                                          "tri_initialize",
-                                          "tri_engine_forward",
-                                          "tri_engine_forward_n",
-                                          "tri_engine_step",
-                                          "tri_engine_flush",
-                                          "tri_engine_save_checkpoint",
-                                          "tri_engine_load_checkpoint",
                                           NULL};
 
 /* They read a data set or a sampler that another call has checked, and return no status. */
