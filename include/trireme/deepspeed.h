@@ -205,8 +205,14 @@ typedef struct tri_engine_load_checkpoint_options {
  *   tag  NULL = that in DIR/latest of rank 0
  *   opt  NULL = defaults
  *
- * Errors: NOT_FOUND (there is no `latest`, or no such checkpoint: the program may begin from the
- * start), those of tri_checkpoint_fetch and tri_checkpoint_restore.
+ * A checkpoint that DeepSpeed itself has saved, with any number of ranks, gives its weights
+ * (load_module_only), or with them its counters and the place in the schedule
+ * (no_optimizer_states); tri_engine_client then knows nothing: torch_file.h reads what else it has.
+ *
+ * Errors: NOT_FOUND (there is no `latest`, or not the tag that was given: the program may begin
+ * from the start), FORMAT (`latest` names what is not there), UNSUPPORTED (it is DeepSpeed's, and
+ * the optimizer's states are wanted), those of tri_checkpoint_fetch, tri_checkpoint_restore and
+ * tri_load.
  */
 TRI_API TRI_MUST_CHECK tri_status
 tri_engine_load_checkpoint(tri_engine *engine, const char *dir, const char *tag,

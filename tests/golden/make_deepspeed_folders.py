@@ -37,18 +37,36 @@ def save(kind, stage, bf16, frozen):
     engine.save_checkpoint("folders/deepspeed-" + kind, client_state={"epoch": 3})
 
 
+def save_run():
+    """Three updates with a schedule, which any number of ranks goes on from."""
+    net = network()
+    config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+              "optimizer": {"type": "AdamW", "params": {"lr": 0.05, "torch_adam": True}},
+              "scheduler": {"type": "WarmupLR",
+                            "params": {"warmup_max_lr": 0.05, "warmup_num_steps": 20}},
+              "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+    engine, _, _, _ = deepspeed.initialize(model=net, model_parameters=net.parameters(),
+                                           config=config)
+    for step in range(6):
+        x = torch.arange(6).view(2, 3) * 0.1 + step
+        engine.backward(engine(x).square().mean())
+        engine.step()
+    engine.save_checkpoint("folders/deepspeed-run", client_state={"epoch": 3})
+
+
 def ranks(rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
                       LOCAL_RANK=str(rank), WORLD_SIZE="2")
     deepspeed.init_distributed("gloo")
     for kind in KINDS:
         save(*kind)
+    save_run()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    for kind in KINDS:
-        shutil.rmtree("folders/deepspeed-" + kind[0], ignore_errors=True)
+    for kind in [kind[0] for kind in KINDS] + ["run"]:
+        shutil.rmtree("folders/deepspeed-" + kind, ignore_errors=True)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     port = store.port
     del store

@@ -330,11 +330,28 @@ static tri_status restore(tri_engine *e, const tri_checkpoint *c,
     return TRI_OK;
 }
 
+/* given: NULL if `latest` has named it. Then it was there: a program that began from the start
+ * would put its own checkpoints in the place of what is lost. */
+static tri_status open_tag(const tri_engine *e, const char *folder, const char *given,
+                           tri_checkpoint **c_out)
+{
+    tri_status status = e->size > 1 ? tri_checkpoint_fetch(e->group, folder, c_out)
+                                    : tri_checkpoint_open(folder, c_out);
+
+    return status == TRI_ERR_NOT_FOUND && given == NULL
+               ? TRII_FAIL(TRI_ERR_FORMAT,
+                           "%s: `latest` beside it names it, but there is no checkpoint: write "
+                           "another tag into `latest`, or remove it to begin from the start",
+                           folder)
+               : status;
+}
+
 static tri_status load(tri_engine *e, const char *dir, const char *given,
                        const tri_engine_load_checkpoint_options *opt)
 {
     char tag[MAX_TAG] = "", folder[4096];
     tri_checkpoint *c = NULL;
+    bool is_foreign = false;
     tri_status status = TRI_OK;
 
     if (given != NULL)
@@ -347,9 +364,12 @@ static tri_status load(tri_engine *e, const char *dir, const char *given,
     if (status != TRI_OK)
         return status;
     snprintf(folder, sizeof(folder), "%s/%s", dir, tag);
-    status =
-        e->size > 1 ? tri_checkpoint_fetch(e->group, folder, &c) : tri_checkpoint_open(folder, &c);
-    if (status == TRI_OK)
+    status = trii_engine_is_foreign(e, folder, &is_foreign);
+    if (status == TRI_OK && is_foreign)
+        status = trii_engine_load_foreign(e, folder, opt);
+    else if (status == TRI_OK)
+        status = open_tag(e, folder, given, &c);
+    if (c != NULL)
         status = restore(e, c, opt);
     if (status != TRI_OK) {
         tri_checkpoint_close(c);

@@ -60,6 +60,13 @@ void trii_engine_set_rate(tri_engine *e);
 /* What is known of the scaler without asking each time. */
 tri_status trii_engine_read_scaler(tri_engine *e) TRI_MUST_CHECK;
 
+/* engine_foreign.c. Whether DeepSpeed itself has saved a tag's folder, as rank 0 sees it; and what
+ * can be had of it. Collective. */
+tri_status trii_engine_is_foreign(const tri_engine *e, const char *folder,
+                                  bool *is_out) TRI_MUST_CHECK;
+tri_status trii_engine_load_foreign(tri_engine *e, const char *folder,
+                                    const tri_engine_load_checkpoint_options *opt) TRI_MUST_CHECK;
+
 /* What rank 0 says of the configuration at the start, and of each update; files of monitors. */
 tri_status trii_engine_report_begin(tri_engine *e) TRI_MUST_CHECK;
 tri_status trii_engine_report(tri_engine *e) TRI_MUST_CHECK;

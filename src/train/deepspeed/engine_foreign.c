@@ -1,0 +1,109 @@
+/*
+ * engine_foreign.c - checkpoints that DeepSpeed itself has saved: weights and counters of them.
+ */
+#include <stdio.h>
+
+#include <trireme/torch_file.h>
+
+#include "os/file.h"
+#include "train/deepspeed/engine_internal.h"
+
+#define MAX_PATH 4352 /* of a folder and a name */
+
+/* The model states of rank 0, which every folder of a tag has: stage 3, and the others. */
+static const char *const states[] = {"zero_pp_rank_0_mp_rank_00_model_states.pt",
+                                     "mp_rank_00_model_states.pt"};
+
+/* Whether one of them is there; its path. */
+static bool find_states(const char *folder, char *path, size_t bytes)
+{
+    for (size_t i = 0; i < TRII_COUNT_OF(states); i++) {
+        int n = snprintf(path, bytes, "%s/%s", folder, states[i]);
+
+        if (n > 0 && (size_t)n < bytes && trii_path_is_file(path))
+            return true;
+    }
+    return false;
+}
+
+tri_status trii_engine_is_foreign(const tri_engine *e, const char *folder, bool *is_out)
+{
+    char path[MAX_PATH];
+    int32_t is = e->rank == 0 && find_states(folder, path, sizeof(path));
+    tri_status status = TRI_OK;
+
+    if (e->size > 1)
+        status = tri_broadcast(e->group, &is, 1, TRI_DTYPE_I32, 0, NULL);
+    *is_out = is != 0;
+    return status;
+}
+
+static int64_t count_of(const tri_torch_file *file, const char *key)
+{
+    const tri_torch_value *value = tri_torch_item(tri_torch_root(file), key);
+
+    return value != NULL && value->kind == TRI_TORCH_INT && value->integer >= 0 ? value->integer
+                                                                                : 0;
+}
+
+static tri_status read_counters(const char *folder, int64_t *updates_out, int64_t *skipped_out)
+{
+    tri_torch_file *file = NULL;
+    char path[MAX_PATH];
+    tri_status status;
+
+    if (!find_states(folder, path, sizeof(path)))
+        return TRII_FAIL(TRI_ERR_IO, "%s: not seen by this rank: each rank reads it", folder);
+    status = tri_torch_open(path, &file);
+    if (status == TRI_OK) {
+        *updates_out = count_of(file, "global_steps");
+        *skipped_out = count_of(file, "skipped_steps");
+    }
+    tri_torch_close(file);
+    return status;
+}
+
+/* A failure of one rank is one of all: the others would wait for it in the next step. */
+static tri_status agree(const tri_engine *e, tri_status mine)
+{
+    char line[TRII_ERR_BYTES];
+    int32_t failed = mine != TRI_OK;
+    tri_status status = TRI_OK;
+
+    snprintf(line, sizeof(line), "%s", mine != TRI_OK ? tri_last_error() : "");
+    if (e->size > 1)
+        status = tri_all_reduce(e->group, &failed, &failed, 1, TRI_DTYPE_I32, TRI_REDOP_MAX, NULL);
+    if (mine != TRI_OK) {
+        trii_err_set("%s", line);
+        return mine;
+    }
+    return status == TRI_OK && failed != 0
+               ? TRII_FAIL(TRI_ERR_IO, "another rank could not load it: see its error")
+               : status;
+}
+
+tri_status trii_engine_load_foreign(tri_engine *e, const char *folder,
+                                    const tri_engine_load_checkpoint_options *opt)
+{
+    int64_t updates = 0, skipped = 0;
+    tri_status status;
+
+    if (!opt->load_module_only && !opt->no_optimizer_states)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s was saved by DeepSpeed, whose optimizer's states are not read: "
+                         ".no_optimizer_states loads its weights, counters and place in the "
+                         "schedule, .load_module_only its weights alone",
+                         folder);
+    status = agree(e, read_counters(folder, &updates, &skipped));
+    if (status == TRI_OK) /* in 16 bits under stage 0 of fp16 and bf16 */
+        status = agree(e, tri_load(e->model, folder, &(tri_load_options){.convert = true}));
+    if (status != TRI_OK || opt->load_module_only)
+        return status;
+    e->global_steps = updates;
+    e->skipped_steps = skipped;
+    e->micro_steps = updates * e->config.accumulate;
+    e->rate_from = opt->no_lr_scheduler_states ? trii_engine_updates(e) : 0;
+    e->in_group = 0;
+    trii_engine_set_rate(e);
+    return TRI_OK;
+}
