@@ -131,7 +131,8 @@ static void wrong_indices_are_refused(void **state)
         {"{\"weight_map\": {\"a\": \"\"}}", "is not in the index's folder"},
         {"{\"weight_map\": {\"a\": \"..x\"}}", "..x"},
         {"{\"weight_map\": {\"a\": \"model-9.bin\"}}", "model-9.bin"},
-        {"{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}", "header"},
+        {"{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}",
+         "neither a safetensors file"},
         {"{\"weight_map\": {\"7.weight\": \"" FIRST "\"}}",
          "tensor 7.weight is not in file " FIRST ", where weight_map has it"},
         {" \n{\"weight_map\": {\"0.weight\": \"" FIRST "\"}}", "missing: 0.bias"},
@@ -268,6 +269,52 @@ static void incomplete_folders_of_deepspeed_are_refused(void **state)
     scratch_end(&s);
 }
 
+/* Checkpoints of Trireme, of an engine and without, are named as what they are: `latest` and
+ * model.safetensors are others' names, too. */
+static void checkpoints_are_not_taken_for_weights(void **state)
+{
+    static const tri_checkpoint_info info = {.step = 3};
+    tri_module *net = network();
+    char path[512];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(path, sizeof(path), "%s/global_step3", s.dir);
+    CHECK_OK(tri_checkpoint_save(path, net, NULL, &info, NULL));
+    load(path, "checkpoints of Trireme: tri_engine_load_checkpoint and tri_checkpoint_restore");
+    load(s.dir, "a folder without weights");
+    scratch_file(&s, "latest", "global_step3", 12);
+    load(s.dir, "checkpoints of Trireme: ");
+    snprintf(path, sizeof(path), "%s/global_step3/step-000000000003", s.dir);
+    CHECK_OK(tri_load(net, path, NULL)); /* the model is whole */
+    scratch_file(&s, "global_step3/step-000000000003/pieces.rank0.safetensors", "", 0);
+    load(path, "checkpoints of Trireme: ");
+    tri_module_destroy(net);
+    scratch_end(&s);
+}
+
+static void other_files_are_named_as_such(void **state)
+{
+    static const struct row {
+        const char *bytes, *text;
+    } rows[] = {
+        {"", "weights.bin: the file is empty"},
+        {"hello", "weights.bin: neither a safetensors file nor one of torch.save"},
+        {"global_step3", "weights.bin: neither a safetensors file nor one of torch.save"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"},
+    };
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (size_t i = 0; i < TRII_COUNT_OF(rows); i++) {
+        scratch_file(&s, "weights.bin", rows[i].bytes, strlen(rows[i].bytes));
+        load(scratch_path(&s, "weights.bin"), rows[i].text);
+    }
+    scratch_end(&s);
+}
+
 static void an_allocation_that_fails_leaves_nothing(void **state)
 {
     static const char *const names[] = {"hub-safetensors", "hub-torch", "dcp-app",
@@ -303,6 +350,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(folders_of_deepspeed_are_loaded),
     cmocka_unit_test(the_f32_weights_of_a_bf16_run_are_loaded),
     cmocka_unit_test(incomplete_folders_of_deepspeed_are_refused),
+    cmocka_unit_test(checkpoints_are_not_taken_for_weights),
+    cmocka_unit_test(other_files_are_named_as_such),
     cmocka_unit_test(an_allocation_that_fails_leaves_nothing),
 };
 TEST_MAIN(tests)

@@ -4,9 +4,33 @@
  */
 #include <string.h>
 
+#include "base/err.h"
 #include "os/file.h"
 #include "train/checkpoint/weights.h"
 #include "train/torch/torch_storages.h"
+
+/* Eight bytes of a length, then JSON: what does not begin so is no damaged file, but another one.
+ */
+static bool may_be_safetensors(const trii_mapping *map)
+{
+    const unsigned char *bytes = map->data;
+
+    return map->bytes > 8 && bytes[8] == '{' && bytes[7] == 0 && bytes[6] == 0;
+}
+
+static tri_status refuse(const char *path, const trii_mapping *map)
+{
+    static const char lfs[] = "version https://git-lfs";
+    const size_t n = sizeof(lfs) - 1;
+
+    if (map->bytes == 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: the file is empty", path);
+    if (map->bytes >= n && memcmp(map->data, lfs, n) == 0)
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "%s: what Git LFS has in the file's place: fetch it with `git lfs pull`",
+                         path);
+    return TRII_FAIL(TRI_ERR_FORMAT, "%s: neither a safetensors file nor one of torch.save", path);
+}
 
 tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
                                   trii_weights *weights_out)
@@ -15,6 +39,8 @@ tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,
     tri_status status = trii_mapping_open(path, &map);
     bool is_torch = status == TRI_OK && trii_torch_is_file(&map);
 
+    if (status == TRI_OK && !is_torch && !may_be_safetensors(&map))
+        status = refuse(path, &map);
     trii_mapping_close(&map);
     *weights_out = (trii_weights){.kind = NULL};
     if (status != TRI_OK)
