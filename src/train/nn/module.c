@@ -210,8 +210,8 @@ static tri_status link_child(tri_module *self, const char *name, tri_module *chi
     if (child == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" is NULL", self->type->name, name);
     status = tri_module_status(child);
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "%s", name);
+    if (status != TRI_OK) /* a wrapper's has no name */
+        return name[0] != '\0' ? TRII_FAIL_CTX(status, "%s", name) : status;
     status = check_place(self, name, child);
     if (status == TRI_OK)
         status = check_name(self, name);
