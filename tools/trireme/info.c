@@ -100,6 +100,8 @@ static int run(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "deepspeed") == 0)
         return info_deepspeed(argv[2]);
+    if (argc == 2 && strcmp(argv[1], "deepspeed") == 0)
+        return command_usage(argv[0], "which file? deepspeed FILE is missing");
     if (argc > 1)
         return command_usage(argv[0], "takes no arguments but deepspeed FILE, got %s", argv[1]);
     print_build();

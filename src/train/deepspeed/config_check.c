@@ -107,17 +107,41 @@ static tri_status check_off(const trii_engine_config *c, const trii_conf *value,
 }
 
 /* transformers writes these values before DeepSpeed sees the file. */
+static bool is_auto(const trii_conf *value)
+{
+    return value->kind == TRII_CONF_TEXT && strcmp(value->text, "auto") == 0;
+}
+
+/* The next line below `line` that has one; 0: there is none. */
+static int next_auto(const trii_conf *block, int line)
+{
+    int nearest = 0;
+
+    for (const trii_conf *c = block->child; c != NULL; c = c->next) {
+        int found = is_auto(c) && c->line > line ? c->line : next_auto(c, line);
+
+        if (found > 0 && (nearest == 0 || found < nearest))
+            nearest = found;
+    }
+    return nearest;
+}
+
 static tri_status check_auto(const trii_engine_config *c, const trii_conf *value, const char *path)
 {
-    if (value->kind != TRII_CONF_TEXT || strcmp(value->text, "auto") != 0)
+    const bool is_batch = strcmp(path, "train_micro_batch_size_per_gpu") == 0 ||
+                          strcmp(path, "train_batch_size") == 0;
+    char others[120] = "";
+
+    if (!is_auto(value))
         return TRI_OK;
-    if (strcmp(path, "train_micro_batch_size_per_gpu") == 0 ||
-        strcmp(path, "train_batch_size") == 0)
-        return trii_conf_refuse(c, value, path,
-                                "is filled in by transformers alone: write the number, such as 8");
-    return trii_conf_refuse(c, value, path,
-                            "is filled in by transformers alone: write the value, or leave the key "
-                            "out for its default");
+    for (int line = next_auto(c->root, value->line), n = 0;
+         line > 0 && n < (int)sizeof(others) - 16; line = next_auto(c->root, line))
+        n += snprintf(others + n, sizeof(others) - (size_t)n, "%s%d",
+                      n > 0 ? ", " : "; also in lines ", line);
+    return trii_conf_refuse(c, value, path, "is filled in by transformers alone: %s%s",
+                            is_batch ? "write the number, such as 8"
+                                     : "write the value, or leave the key out for its default",
+                            others);
 }
 
 tri_status trii_conf_check_value(const trii_engine_config *c, const trii_conf *value,

@@ -78,6 +78,11 @@ static const wrong values[] = {
     {"{\"train_batch_size\": \"auto\"}",
      "train_batch_size: \"auto\" is filled in by transformers alone: write the number, such as 8"},
     {"{" GOOD ", \"gradient_clipping\": \"auto\"}", "gradient_clipping: \"auto\" is filled in by"},
+    {"{" GOOD
+     ", \"gradient_clipping\": \"auto\",\n\"steps_per_print\": \"auto\", \"optimizer\": {\n"
+     "\"type\": \"Adam\",\n\"params\": {\"lr\": \"auto\", \"eps\": \"auto\",\n\"betas\": "
+     "\"auto\"}}}",
+     "or leave the key out for its default; also in lines 2, 4, 5"},
     {"{" GOOD ", \"bf16\": {\"enabled\": \"auto\"}}", "bf16.enabled: \"auto\" is filled in by"},
     {"{\"train_batch_size\": true}", "train_batch_size: true is not a number"},
     {"{\"train_batch_size\": [8]}", "train_batch_size: [..] is not a number"},
