@@ -1487,6 +1487,22 @@ tri_status tri_ddp_volume(tri_module *model, tri_ddp_volume_stats *volume_out);
 tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root);
 tri_status tri_ddp_sync_buffers(tri_module *model);
 tri_status tri_ddp_verify(tri_module *model, bool buffers);
+typedef enum tri_parallel_style {
+    TRI_COLWISE = 1,
+    TRI_ROWWISE = 2,
+} tri_parallel_style;
+typedef enum tri_parallel_value {
+    TRI_PARALLEL_DEFAULT = 0,
+    TRI_WHOLE = 1,
+    TRI_SHARDED = 2,
+} tri_parallel_value;
+typedef struct tri_parallel_rule {
+    const char *module;
+    tri_parallel_style style;
+    tri_parallel_value input, output;
+    uint64_t reserved[6];
+} tri_parallel_rule;
+tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_parallel_rule *rules, int n);
 typedef struct tri_progress tri_progress;
 typedef struct tri_progress_options {
     FILE *stream;

@@ -19,6 +19,7 @@
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 #include <trireme/parallel.h>
+#include <trireme/parallelize.h>
 #include <trireme/records.h>
 #include <trireme/remote.h>
 #include <trireme/sync_batch_norm.h>

@@ -68,6 +68,7 @@ const void *misuse_good_struct(const char *type)
         .size = 8, .patch = 4, .width = 4, .depth = 1, .heads = 2, .classes = 3};
     static const tri_model_gpt2_options gpt2 = {
         .layers = 1, .width = 4, .heads = 2, .context = 4, .vocabulary = 5};
+    static const tri_parallel_rule rule = {.module = "", .style = TRI_COLWISE};
     static const tri_rpc_object object = {.name = "good"};
     static const tri_rpc_message message;
     static const tri_initialize_options initialize = {
@@ -101,6 +102,7 @@ const void *misuse_good_struct(const char *type)
         {"const tri_state_entry *", &average},
         {"const tri_hparam *", &hparam},
         {"const tri_image *", &image},
+        {"const tri_parallel_rule *", &rule},
         {"const tri_rpc_message *", &message},
         {"const tri_rpc_object *", &object},
         {"const tri_rpc_function *", &misuse_good_rpc_function},

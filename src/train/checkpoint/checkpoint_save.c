@@ -267,6 +267,23 @@ static tri_status check_options(const char *call, const tri_checkpoint_save_opti
     return opt->n_keep_steps > 0 ? trii_need(opt->keep_steps, call, "opt->keep_steps") : TRI_OK;
 }
 
+/* Ranks that have the same parts (tri_ddp around tri_parallelize) would write the same folder. */
+static tri_status check_replica(const char *call, tri_module *module)
+{
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        tri_state_entry entry = tri_module_state(module, i);
+        const trii_unit *unit = trii_unit_of(entry.tensor);
+
+        if (trii_tensor_is_cut(entry.tensor) && unit != NULL && unit->rank > 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s: %s is cut over ranks, and ranks with replicas save the same "
+                             "parts: only those that are first along the other axis of the mesh "
+                             "save (its coordinate is 0)",
+                             call, entry.name);
+    }
+    return TRI_OK;
+}
+
 tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
                            const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
 {
@@ -274,6 +291,8 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
 
     if (status == TRI_OK)
         status = trii_check_module(module, call);
+    if (status == TRI_OK)
+        status = check_replica(call, module);
     if (status == TRI_OK)
         status = check_options(call, opt);
     return status == TRI_OK && optimizer != NULL ? tri_optimizer_status(optimizer) : status;

@@ -126,20 +126,30 @@ static tri_status make_apart(const trii_unit_param *param, trii_placed *placed, 
                             : status;
 }
 
-bool trii_unit_holds(const trii_placed *placed, const tri_tensor *home, trii_held *held_out)
+static void holds(const trii_placed *placed, const tri_tensor *home, trii_held *held_out)
 {
-    const trii_unit *unit = placed != NULL ? placed->unit : NULL;
-    const tri_tensor *tensor;
+    const trii_unit *unit = placed->unit;
+    const tri_tensor *tensor = placed->tensor;
 
-    if (unit == NULL || home == placed->tensor)
-        return false;
-    tensor = placed->tensor;
     *held_out = (trii_held){.group = unit->group,
                             .is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0,
                             .ndim = tensor->ndim,
                             .piece = trii_piece_range(placed->start, tri_tensor_numel(home))};
     memcpy(held_out->shape, tensor->shape, sizeof(held_out->shape));
-    return true;
+}
+
+bool trii_home_holds(const tri_tensor *param, const tri_tensor *home, trii_held *held_out)
+{
+    const trii_placed *placed = param->placed;
+
+    if (home == param) {
+        if (param->held != NULL)
+            *held_out = *param->held;
+        return param->held != NULL;
+    }
+    if (placed != NULL && placed->unit != NULL)
+        holds(placed, home, held_out);
+    return placed != NULL && placed->unit != NULL;
 }
 
 static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
@@ -166,8 +176,8 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
     placed->piece->placed = placed;
     param->home = placed->piece;
     param->tensor->in_pieces = true;
-    if (trii_unit_holds(placed, param->home, &param->held))
-        param->held.tensor = param->home;
+    holds(placed, param->home, &param->held);
+    param->held.tensor = param->home;
     return make_piece_grad(unit, param, placed->piece);
 }
 

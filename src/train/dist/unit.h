@@ -394,8 +394,9 @@ void trii_unit_forget_promises(trii_unit *unit);
 
 /* After the buckets were made: parameters move next to each other, and get their pieces. */
 tri_status trii_unit_shard(trii_unit *unit) TRI_MUST_CHECK;
-/* What this rank has of a parameter's elements, of which `home` is the piece. False: all. */
-bool trii_unit_holds(const trii_placed *placed, const tri_tensor *home, trii_held *held_out);
+/* What this rank has of the elements of a parameter that is updated in `home`: its piece, or
+ * itself, of which it may have but a part. False: all. */
+bool trii_home_holds(const tri_tensor *param, const tri_tensor *home, trii_held *held_out);
 void trii_unit_shards_free(trii_unit *unit);
 /* Stage 2. What has to be complete before bucket `index` may use its memory, which it shares:
  * writes and returns 1 value, or 0. */

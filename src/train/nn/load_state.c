@@ -455,5 +455,13 @@ tri_status trii_module_load(tri_module *module, const tri_state_source *sources,
 tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
                            const tri_load_options *opt)
 {
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        if (trii_tensor_is_cut(module->state[i].tensor))
+            return TRII_FAIL(
+                TRI_ERR_UNSUPPORTED,
+                "module_load: %s is cut over ranks (tri_parallelize): load before that "
+                "call, or by tri_checkpoint_restore",
+                module->state[i].name);
+    }
     return trii_module_load(module, sources, n, opt, NULL);
 }

@@ -109,6 +109,8 @@ static void destroy_tree(tri_module *module)
         module->type->destroy(module);
     for (int i = 0; i < module->n_children; i++)
         destroy_tree(module->children[i]);
+    if (module->cut != NULL)
+        module->cut->release(module->cut);
     trii_free(module->children);
     slots_fini(&module->parameters);
     slots_fini(&module->buffers);
@@ -375,7 +377,7 @@ static void run_forward(tri_module *module, tri_tensor *const *in, int n_in, tri
     if (module->hooks.n > 0)
         trii_forward_hooked(module, in, n_in, out, n_out);
     else
-        module->type->forward(module, in, n_in, out, n_out);
+        trii_forward_plain(module, in, n_in, out, n_out);
     if (module->recompute)
         tri_recompute_end();
 }

@@ -46,12 +46,20 @@ typedef struct trii_hooks {
     int running; /* forwards of the module that are running */
 } trii_hooks;
 
+/* What a strategy makes of a module whose parameters it has changed (train/parallel/tensor/). */
+typedef struct trii_module_cut {
+    /* in place of the class's */
+    void (*forward)(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
+    void (*release)(struct trii_module_cut *cut); /* the module goes, with its parameters */
+} trii_module_cut;
+
 struct tri_module {
     const tri_module_class *type;
     trii_simple_class *own_type; /* made by tri_module_simple; NULL: the class is the user's */
     void *data;
-    tri_module *parent; /* NULL: a root */
-    char *name;         /* in the parent; NULL: a root; "": adds nothing to the names of state */
+    trii_module_cut *cut; /* owned; NULL: it is as its class made it */
+    tri_module *parent;   /* NULL: a root */
+    char *name;           /* in the parent; NULL: a root; "": adds nothing to the names of state */
     tri_module **children;
     int n_children, children_capacity;
     int height; /* levels below */
@@ -81,6 +89,9 @@ void trii_module_fail(tri_module *module, tri_status status);
 #define TRII_WRAPPED "module"
 /* What comes after `name` in a path "name", "name.rest"; NULL: it begins otherwise. */
 const char *trii_path_after(const char *path, const char *name);
+/* Whether a name of n characters, one of a path, fits a pattern in which `*` stands for any number
+ * of characters. */
+bool trii_name_matches(const char *pattern, size_t n_pattern, const char *name, size_t n);
 /* The outermost module of this class (tri_ddp, tri_data_parallel), here or below; NULL class: of
  * any. NULL: there is none. */
 const tri_module *trii_module_wrapper(const tri_module *module, const tri_module_class *type);
@@ -89,7 +100,14 @@ tri_module *trii_module_failed(tri_status status);
 /* tri_module_add_child that also takes the empty name; after a failure self is failed and returned.
  */
 tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child);
-/* The class's forward, with the module's hooks around it. */
+/* Without hooks. */
+static inline void trii_forward_plain(tri_module *module, tri_tensor *const *in, int n_in,
+                                      tri_tensor **out, int n_out)
+{
+    (TRII_LIKELY(module->cut == NULL) ? module->type->forward
+                                      : module->cut->forward)(module, in, n_in, out, n_out);
+}
+/* The same, with the module's hooks around it. */
 void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
                          int n_out);
 void trii_hooks_fini(trii_hooks *hooks);

@@ -89,3 +89,16 @@ void tri_module_requires_grad(tri_module *module, bool on)
     for (int i = 0; i < module->n_children; i++)
         tri_module_requires_grad(module->children[i], on);
 }
+
+bool trii_name_matches(const char *pattern, size_t n_pattern, const char *name, size_t n)
+{
+    if (n_pattern == 0)
+        return n == 0;
+    if (*pattern != '*')
+        return n > 0 && *pattern == *name &&
+               trii_name_matches(pattern + 1, n_pattern - 1, name + 1, n - 1);
+    for (size_t skipped = 0; skipped <= n; skipped++)
+        if (trii_name_matches(pattern + 1, n_pattern - 1, name + skipped, n - skipped))
+            return true;
+    return false;
+}

@@ -213,6 +213,13 @@ tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
 
     if (status == TRI_OK && hash_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
+    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++) {
+        if (trii_tensor_is_cut(module->state[i].tensor))
+            status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                               "module_hash: %s is cut over ranks (tri_parallelize), and this one "
+                               "has but a part: hash what tri_checkpoint_save writes",
+                               module->state[i].name);
+    }
     if (status != TRI_OK)
         return status;
     for (int64_t i = 0; i < module->n_state; i++) {

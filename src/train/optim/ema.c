@@ -53,7 +53,7 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
     }
     e->list[e->n] = (averaged){
         .param = tri_tensor_ref(param), .home = tri_tensor_ref(from), .average = average};
-    if (trii_unit_holds(param->placed, from, &e->list[e->n].held))
+    if (trii_home_holds(param, from, &e->list[e->n].held))
         average->held = &e->list[e->n].held;
     e->state[e->n++] = (tri_state_entry){.name = name, .tensor = average};
     return TRI_OK;

@@ -187,8 +187,7 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
 
             status = trii_tensor_create(param->home->dtype, param->home->shape, param->home->ndim,
                                         param->home->device, &param->state[s]);
-            if (status == TRI_OK &&
-                trii_unit_holds(param->tensor->placed, param->home, &param->held))
+            if (status == TRI_OK && trii_home_holds(param->tensor, param->home, &param->held))
                 param->state[s]->held = &param->held;
             if (status == TRI_OK && recipe->state_value != 0.0)
                 status = tri_init_constant(param->state[s], recipe->state_value);

@@ -2,7 +2,7 @@
  * square_norm.c - the sum of the squares of many gradients, for clips by their norm and for
  * scalers. Of pieces (train/dist/placement.h) ranks exchange the sums of blocks, once for each
  * group: the bits are those of whole gradients, which are sums of the same blocks in the same order
- * (train/graph/ops/grad_norm.c).
+ * (train/graph/ops/grad_norm.c). Of parameters that tri_parallelize has cut they exchange sums.
  */
 #include "base/alloc.h"
 #include "base/err.h"
@@ -228,8 +228,8 @@ static tri_status sum_over(trii_step *step, groups *g, tri_tensor *const *params
                : status;
 }
 
-tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
-                                int n, trii_vid *total_out)
+static tri_status sum_of_homes(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                               int n, trii_vid *total_out)
 {
     groups g = {0};
     tri_status status = find_groups(&g, params, grads, n);
@@ -240,4 +240,74 @@ tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, cons
     trii_free(g.list);
     trii_free(g.all);
     return status;
+}
+
+/* --- of parameters that are cut ------------------------------------------- */
+
+/* The group over whose ranks the parameter is cut (tri_parallelize); NULL: it is not. What is
+ * divided over a unit is put together above. */
+static tri_group *cut_over(const tri_tensor *param)
+{
+    return trii_tensor_is_cut(param) ? param->held->group : NULL;
+}
+
+/* Adds what the ranks of a group have of the gradients that are cut over it, which are in `some`.
+ */
+static tri_status add_cut(trii_step *step, tri_group *group, tri_tensor *const *params,
+                          const trii_vid *some, int n, trii_vid *total_io)
+{
+    trii_vid in[2] = {TRII_NO_VALUE, *total_io};
+    tri_status status = sum_of_homes(step, params, some, n, &in[0]);
+
+    if (status == TRI_OK)
+        status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
+    if (status == TRI_OK)
+        status = trii_record_all_reduce(step, group, in[0], TRI_REDOP_SUM, &in[0]);
+    if (status == TRI_OK)
+        trii_traffic_is_for(step, in[0], "norm of gradients of parameters that are cut");
+    *total_io = in[0];
+    if (status != TRI_OK || in[1] == TRII_NO_VALUE)
+        return status;
+    status = trii_record_to(step, in[1], TRI_CPU(0), &in[1]);
+    return status == TRI_OK ? trii_record_values(step, &trii_op_add, in, 2, NULL, total_io)
+                            : status;
+}
+
+/* All gradients: those that every rank has count once, of others the parts of all ranks. The bits
+ * are the same on all ranks. */
+static tri_status sum_with_cut(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                               int n, trii_vid *total_out)
+{
+    trii_vid *some = trii_alloc((size_t)n, sizeof(*some), "gradients of a norm");
+    bool *done = trii_alloc((size_t)n, sizeof(*done), "gradients of a norm");
+    tri_status status = some != NULL && done != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        some[i] = cut_over(params[i]) == NULL ? grads[i] : TRII_NO_VALUE;
+    if (status == TRI_OK)
+        status = sum_of_homes(step, params, some, n, total_out);
+    for (int first = 0; first < n && status == TRI_OK; first++) {
+        tri_group *group = cut_over(params[first]);
+
+        if (group == NULL || done[first] || grads[first] == TRII_NO_VALUE)
+            continue;
+        for (int i = 0; i < n; i++) {
+            some[i] = cut_over(params[i]) == group ? grads[i] : TRII_NO_VALUE;
+            done[i] = done[i] || cut_over(params[i]) == group;
+        }
+        status = add_cut(step, group, params, some, n, total_out);
+    }
+    trii_free(some);
+    trii_free(done);
+    return status;
+}
+
+tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
+                                int n, trii_vid *total_out)
+{
+    for (int i = 0; i < n; i++) {
+        if (TRII_UNLIKELY(grads[i] != TRII_NO_VALUE && cut_over(params[i]) != NULL))
+            return sum_with_cut(step, params, grads, n, total_out);
+    }
+    return sum_of_homes(step, params, grads, n, total_out);
 }

@@ -80,6 +80,12 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
     return ((uintptr_t)tensor & 1u) != 0;
 }
 
+/* Whether the tensor is this rank's part of one (tri_parallelize), which nothing makes whole. */
+static inline bool trii_tensor_is_cut(const tri_tensor *tensor)
+{
+    return tensor->held != NULL && tensor->elsewhere == NULL;
+}
+
 /* Zeros on the device, which must exist; one reference. */
 tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
                               tri_tensor **tensor_out) TRI_MUST_CHECK;
@@ -99,6 +105,10 @@ static inline bool trii_tensor_stays_plain(const tri_tensor *tensor)
 {
     return tensor->stays_plain || tensor->shares;
 }
+/* The tensor has this shape and these contents from now on, in plain order: all of a storage that
+ * holds them (a reference is taken). Nobody else refers to the tensor, which has no gradient and
+ * shares no memory. */
+void trii_tensor_become(tri_tensor *tensor, const int64_t *shape, trii_storage *storage);
 /* Bytes of the plain contents. */
 static inline size_t trii_tensor_bytes(const tri_tensor *tensor)
 {

@@ -315,3 +315,15 @@ tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage, size_t of
         trii_sharing_enter(tensor);
     return TRI_OK;
 }
+
+void trii_tensor_become(tri_tensor *tensor, const int64_t *shape, trii_storage *storage)
+{
+    trii_storage_ref(storage);
+    trii_storage_unref(tensor->storage);
+    trii_packed_free(tensor->packed);
+    tensor->packed = NULL;
+    tensor->storage = storage;
+    tensor->offset = 0;
+    tensor->layout = NULL;
+    memcpy(tensor->shape, shape, (size_t)tensor->ndim * sizeof(*shape));
+}

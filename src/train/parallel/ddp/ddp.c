@@ -163,6 +163,21 @@ static tri_group *asked_for(const tri_ddp_options *opt)
     return opt->group != NULL ? opt->group : trii_group_get_world();
 }
 
+/* What is divided here must be whole before. */
+static tri_status check_whole(const trii_ddp *ddp)
+{
+    for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+
+        if (trii_tensor_is_cut(entry.tensor))
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s is cut over ranks already (tri_parallelize), and its parts are "
+                             "not divided any further: use tri_ddp",
+                             entry.name);
+    }
+    return TRI_OK;
+}
+
 /* Where device_ids says that the network lies, it does. */
 static tri_status check_devices(trii_ddp *ddp)
 {
@@ -228,6 +243,10 @@ static tri_status look_at_network(trii_ddp *ddp)
 
     if (status == TRI_OK)
         status = check_inside(ddp);
+    if (status == TRI_OK)
+        status = trii_replica_check(ddp->net, asked_for(&ddp->options));
+    if (status == TRI_OK && ddp->unit.stage > 0)
+        status = check_whole(ddp);
     if (status == TRI_OK)
         status = check_devices(ddp);
     return status == TRI_OK ? add_parameters(ddp) : status;

@@ -51,6 +51,9 @@ typedef struct trii_ddp {
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers) TRI_MUST_CHECK;
 /* This rank has no network to compare: the others are told why when they compare theirs. */
 void trii_replica_failed(tri_group *group, const char *line);
+/* Whether the ranks of the group (NULL: there is none) can have replicas: none of them has another
+ * part of a tensor than this one. */
+tri_status trii_replica_check(tri_module *net, const tri_group *group) TRI_MUST_CHECK;
 /* The root's values of a network on which all agree. */
 tri_status trii_replica_send(tri_module *net, tri_group *group, int root) TRI_MUST_CHECK;
 

@@ -10,6 +10,7 @@
 #include "comm/group/join/world.h"
 #include "train/parallel/ddp/ddp.h"
 #include "comm/reducer/agreement.h"
+#include "train/tensor/piece.h"
 
 /* What is compared. */
 typedef struct comparison {
@@ -187,6 +188,20 @@ void trii_replica_failed(tri_group *group, const char *line)
     (void)status; /* the caller has the cause */
 }
 
+tri_status trii_replica_check(tri_module *net, const tri_group *group)
+{
+    for (int64_t i = 0; group != NULL && i < tri_module_state_count(net); i++) {
+        tri_state_entry entry = tri_module_state(net, i);
+
+        if (trii_tensor_is_cut(entry.tensor) && trii_group_meets(entry.tensor->held->group, group))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s is cut over ranks of this group (tri_parallelize), which have "
+                             "other parts of it: give the group of another axis of the mesh",
+                             entry.name);
+    }
+    return TRI_OK;
+}
+
 static tri_status send_state(tri_module *net, tri_group *group, int root)
 {
     tri_status status = TRI_OK;
@@ -272,6 +287,8 @@ tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root)
     if (status != TRI_OK)
         return status;
     status = prepare(module);
+    if (status == TRI_OK)
+        status = trii_replica_check(module, group);
     if (tri_group_size(group) > 1)
         status =
             status == TRI_OK ? compare_and_send(module, group, root) : say_failed(group, status);

@@ -7,19 +7,6 @@
 #include "base/err.h"
 #include "train/parallel/ddp/ddp.h"
 
-/* Of one name of a path, in which `*` stands for any number of characters. */
-static bool matches(const char *pattern, size_t n_pattern, const char *name, size_t n)
-{
-    if (n_pattern == 0)
-        return n == 0;
-    if (*pattern != '*')
-        return n > 0 && *pattern == *name && matches(pattern + 1, n_pattern - 1, name + 1, n - 1);
-    for (size_t skipped = 0; skipped <= n; skipped++)
-        if (matches(pattern + 1, n_pattern - 1, name + skipped, n - skipped))
-            return true;
-    return false;
-}
-
 /* The length of the path of the module that the pattern names, if the parameter `name` is in it;
  * else 0. */
 static size_t module_of(const char *pattern, const char *name)
@@ -29,7 +16,7 @@ static size_t module_of(const char *pattern, const char *name)
     for (;;) {
         size_t n_pattern = strcspn(pattern, "."), n = strcspn(at, ".");
 
-        if (at[n] == '\0' || !matches(pattern, n_pattern, at, n))
+        if (at[n] == '\0' || !trii_name_matches(pattern, n_pattern, at, n))
             return 0; /* the last name is the parameter's own */
         if (pattern[n_pattern] == '\0')
             return (size_t)(at - name) + n;

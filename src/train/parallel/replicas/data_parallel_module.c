@@ -16,6 +16,7 @@
 #include "train/graph/record/replica.h"
 #include "train/nn/module.h"
 #include "train/tensor/device_list.h"
+#include "train/tensor/persistent.h"
 
 typedef struct data_parallel {
     tri_module *net;
@@ -267,6 +268,15 @@ static tri_status check_inside(const data_parallel *dp)
 {
     const tri_module *inside = trii_module_wrapper(dp->net, NULL);
 
+    for (int64_t i = 0; i < tri_module_state_count(dp->net); i++) {
+        tri_state_entry entry = tri_module_state(dp->net, i);
+
+        if (trii_tensor_is_cut(entry.tensor))
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s is cut over ranks (tri_parallelize), which would communicate once "
+                             "for each device: use tri_ddp, over another axis of the mesh",
+                             entry.name);
+    }
     if (inside == NULL)
         return TRI_OK;
     if (inside->type == &data_parallel_class)

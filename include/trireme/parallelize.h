@@ -1,0 +1,105 @@
+/*
+ * parallelize.h - one network on the ranks of a group, each of which has a part of its layers
+ * (tensor parallelism; torch's parallelize_module):
+ *
+ *     tri_group *tensor = tri_mesh_group(mesh, "tensor");
+ *     TRI_TRY(tri_parallelize(net, tensor, (tri_parallel_rule[]){
+ *         {"layers.*.up", TRI_COLWISE}, {"layers.*.down", TRI_ROWWISE}}, 2));
+ *     tri_optimizer *opt = tri_adamw(net, 1e-3, NULL);
+ *
+ * The rest of the program stays as it is: all ranks of the group run it alike, with the same batch,
+ * and all get the same loss. Each keeps its part of the parameters that the rules cut, with their
+ * gradients and states of the optimizer, and all of the others, which stay equal on all ranks, bit
+ * for bit. What one process would compute is computed but for rounding, since products are sums of
+ * parts. Ranks need the same number of threads (tri_num_threads_set), since with another number
+ * products may differ in their last bits.
+ *
+ * A linear layer cut by columns has a part of its outputs on each rank, one cut by rows a part of
+ * its inputs, so that a pair of them, with what works element by element in between, communicates
+ * once forward and once backward:
+ *
+ *     x -> up (TRI_COLWISE) -> relu -> down (TRI_ROWWISE) -> y
+ *
+ * x and y are whole and the same on all ranks; in between each rank has its part of the last
+ * dimension. Parts are as equal as they can be: of 7 over 3 ranks 3, 2 and 2.
+ *
+ * With replicas of the parts, tri_ddp goes around the network after this call, over another axis of
+ * the mesh; the ranks of a tensor group then have the same batch. Over a group that has ranks of
+ * the tensor group as well it is refused.
+ *
+ * tri_checkpoint_save, on all ranks of the group, writes the parts as parts of whole tensors, which
+ * tri_checkpoint_restore reads on any number of ranks, cut otherwise or not at all. With replicas
+ * the group saves that is first along the other axis (tri_mesh_coordinate 0); all may restore.
+ * tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
+ *
+ * What is not there yet is refused: tri_zero, tri_fully_shard and tri_data_parallel around such a
+ * network; tri_save, tri_load, tri_module_load and tri_module_hash of it (load before the call,
+ * save checkpoints); the same parameter in several modules. Two things are not refused, and cannot
+ * be seen by the library: a program that reads a cut parameter itself (tri_module_find) gets this
+ * rank's part, and a dropout between the two layers draws the same mask for each rank's part, which
+ * is another one than that of one process. Dropout of whole values draws as one process does.
+ */
+#ifndef TRIREME_PARALLELIZE_H
+#define TRIREME_PARALLELIZE_H
+
+#include <trireme/group.h>
+#include <trireme/nn.h>
+
+TRI_BEGIN_DECLS
+
+/* How a module is cut. A linear layer: tri_nn_linear, or a "Conv1D" as GPT-2 has (models.h). */
+typedef enum tri_parallel_style {
+    TRI_COLWISE = 1, /* linear: outputs, with their rows of the weight and their bias */
+    TRI_ROWWISE      /* linear: inputs; the bias stays whole, and is added once */
+} tri_parallel_style;
+
+/* What the last dimension of a value is on a rank. */
+typedef enum tri_parallel_value {
+    TRI_PARALLEL_DEFAULT, /* what the style says */
+    TRI_WHOLE,            /* all of it, the same on all ranks */
+    TRI_SHARDED           /* this rank's part */
+} tri_parallel_value;
+
+/* Zero means the default. */
+typedef struct tri_parallel_rule {
+    /* Which modules: names as in tri_module_submodule, in each of which * stands for any number of
+     * characters ("h.*.mlp.c_fc"); "": the module itself */
+    const char *module;
+    tri_parallel_style style;
+    /* What the module gets and gives, where that is not as the style has it: TRI_COLWISE takes
+     * TRI_WHOLE and gives TRI_SHARDED, TRI_ROWWISE the reverse. A TRI_COLWISE layer with output
+     * TRI_WHOLE stands alone. */
+    tri_parallel_value input, output;
+    TRI_RESERVED(6);
+} tri_parallel_rule;
+
+/**
+ * Cuts modules of a network over the ranks of a group. Rank 0's parameters and buffers are sent to
+ * all first, so that the parts are of one network. Pointers to modules and parameters stay valid;
+ * a cut parameter has the shape of this rank's part from now on.
+ *
+ *   module  before it is wrapped (tri_ddp), before its optimizer is made, and in a step that has
+ *           not used it: nothing else may refer to a parameter that is cut
+ *   group   NULL: the world. A group of one rank leaves the network as it is. The modules keep it.
+ *   rules   [n] copied; each must name a module, and none two rules
+ *
+ * Collective over the group; blocks. All ranks give the same rules for the same network.
+ *
+ * Errors, after which the network and the group are as they were (but that parameters may be rank
+ * 0's): INVALID_ARG (a rule that names no module, with the name that is most like it, or one that
+ * another names as well; a kind of module that cannot be cut; fewer columns or rows than ranks),
+ * STATE (a parameter is in use or cut already; there is no world), MISMATCH (a rank gave something
+ * else, or failed by itself, and has its own error; the line names it), NO_MEMORY, those of the
+ * step, of the module and of the group.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_parallelize(tri_module *module, tri_group *group,
+                                                  const tri_parallel_rule *rules, int n);
+
+/* It waits for peers: messages name the line of the caller (call_site.h). */
+#ifndef TRI_NO_SITES
+#define tri_parallelize(...) TRI_SITE_SET_(tri_parallelize(__VA_ARGS__))
+#endif
+
+TRI_END_DECLS
+
+#endif

@@ -1,0 +1,131 @@
+/*
+ * parallel_linear.c - linear layers of which each rank has some outputs or some inputs.
+ */
+#include <string.h>
+
+#include <trireme/dist.h>
+#include <trireme/ops.h>
+
+#include "base/err.h"
+#include "train/parallel/tensor/tensor_parallel.h"
+#include "train/tensor/persistent.h"
+
+/* --- forward -------------------------------------------------------------- */
+
+/* A rank that has another x than the others would leave them waiting: what is wrong goes through
+ * the collectives, which give up the group. */
+static tri_tensor *check_input(const trii_parallel_cut *cut, tri_tensor *x)
+{
+    const trii_share *in = &cut->in;
+    int64_t wanted = cut->takes_whole ? in->whole : in->n;
+
+    if (x == NULL || tri_tensor_status(x) != TRI_OK)
+        return x;
+    if (tri_tensor_ndim(x) >= 1 && tri_tensor_size(x, -1) == wanted)
+        return x;
+    return trii_forward_failed(
+        TRII_FAIL(TRI_ERR_INVALID_ARG,
+                  "x %s: its last dimension must be %lld, %s%lld inputs (tri_parallel_rule.input)",
+                  tri_tensor_shape_text(x), (long long)wanted,
+                  cut->takes_whole ? "all of its " : "this rank's part of ", (long long)in->whole));
+}
+
+static tri_tensor *product(const trii_parallel_cut *cut, tri_tensor *x, tri_tensor *bias)
+{
+    tri_tensor *y;
+
+    if (!cut->in_out)
+        return tri_linear(x, cut->weight, bias);
+    y = tri_matmul(x, cut->weight);
+    return bias != NULL ? tri_add(y, bias) : y;
+}
+
+/* Of all inputs to this rank's outputs. */
+static tri_tensor *by_columns(const trii_parallel_cut *cut, tri_tensor *x)
+{
+    if (!cut->takes_whole)
+        x = trii_share_join(&cut->in, x);
+    x = product(cut, tri_dist_copy_to(x, cut->group), cut->bias);
+    return cut->gives_whole ? trii_share_join(&cut->out, x) : x;
+}
+
+/* Of this rank's inputs, as a sum over ranks, to all outputs. */
+static tri_tensor *by_rows(const trii_parallel_cut *cut, tri_tensor *x)
+{
+    if (cut->takes_whole)
+        x = trii_share_take(&cut->in, x);
+    x = tri_dist_reduce_from(product(cut, x, NULL), cut->group);
+    if (cut->bias != NULL)
+        x = tri_add(x, cut->bias);
+    return cut->gives_whole ? x : trii_share_take(&cut->out, x);
+}
+
+static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                           int n_out)
+{
+    const trii_parallel_cut *cut = (const trii_parallel_cut *)(const void *)self->cut;
+    tri_tensor *x;
+
+    if (!trii_one_to_one(self, n_in, out, n_out))
+        return;
+    x = check_input(cut, in[0]);
+    out[0] = cut->style == TRI_COLWISE ? by_columns(cut, x) : by_rows(cut, x);
+}
+
+/* --- the cut -------------------------------------------------------------- */
+
+static tri_tensor *parameter(const tri_module *module, const char *name)
+{
+    for (int i = 0; i < module->parameters.n; i++) {
+        if (strcmp(module->parameters.items[i].name, name) == 0)
+            return module->parameters.items[i].tensor;
+    }
+    return NULL;
+}
+
+static void add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim, trii_share share)
+{
+    cut->parts[cut->n_parts++] = (trii_parallel_part){.tensor = tensor, .dim = dim, .share = share};
+}
+
+static tri_status check_size(const trii_share *share, const char *what)
+{
+    int size = tri_group_size(share->group);
+
+    return share->whole >= size ? TRI_OK
+                                : TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are fewer than %d ranks",
+                                            (long long)share->whole, what, size);
+}
+
+tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rule,
+                                trii_parallel_cut *cut)
+{
+    /* A layer of this name is a linear one with its weight the other way round in GPT-2 and in
+     * tri_model_gpt2. */
+    bool in_out = strcmp(module->type->name, "Conv1D") == 0, columns = rule->style == TRI_COLWISE;
+    tri_tensor *weight = parameter(module, "weight"), *bias = parameter(module, "bias");
+    int n_expected = 1 + (bias != NULL), cut_dim = columns == in_out;
+    tri_status status = TRI_OK;
+
+    if ((!in_out && strcmp(module->type->name, "Linear") != 0) || weight == NULL ||
+        weight->ndim != 2 || module->parameters.n != n_expected || module->n_children > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a %s cannot be cut by columns or rows: Linear and Conv1D can",
+                         module->type->name);
+    cut->base.forward = linear_forward;
+    cut->style = rule->style;
+    cut->takes_whole = columns ? rule->input != TRI_SHARDED : rule->input == TRI_WHOLE;
+    cut->gives_whole = columns ? rule->output == TRI_WHOLE : rule->output != TRI_SHARDED;
+    cut->in = trii_share_of(cut->group, weight->shape[!in_out]);
+    cut->out = trii_share_of(cut->group, weight->shape[in_out]);
+    cut->weight = weight;
+    cut->bias = bias;
+    cut->in_out = in_out;
+    add_part(cut, weight, cut_dim, columns ? cut->out : cut->in);
+    if (columns && bias != NULL)
+        add_part(cut, bias, 0, cut->out);
+    if (!columns || !cut->takes_whole)
+        status = check_size(&cut->in, "inputs");
+    return status == TRI_OK && (columns || !cut->gives_whole) ? check_size(&cut->out, "outputs")
+                                                              : status;
+}

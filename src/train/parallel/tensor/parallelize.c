@@ -1,0 +1,265 @@
+/*
+ * parallelize.c - tri_parallelize: each rank of a group keeps its part of the parameters that rules
+ * name, and their modules get a forward that puts the ranks' results together. First each rank
+ * looks at what it has, without a change; then all agree that it is the same; then rank 0's values
+ * go to all, the parts are copied, and only when all ranks have theirs do they take their place.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <trireme/parallel.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "comm/group/join/world.h"
+#include "comm/reducer/agreement.h"
+#include "train/parallel/tensor/tensor_parallel.h"
+#include "train/tensor/device_memory.h"
+#include "train/tensor/elsewhere.h"
+#include "train/tensor/persistent.h"
+
+typedef struct parallelizing {
+    tri_module *root;
+    tri_group *group;
+    const tri_parallel_rule *rules;
+    trii_parallel_matches matches;
+    trii_parallel_cut **cuts; /* [matches.n] */
+    tri_status failed;        /* of this rank, before the ranks meet */
+} parallelizing;
+
+static void cut_release(trii_module_cut *base)
+{
+    trii_parallel_cut *cut = (trii_parallel_cut *)(void *)base;
+
+    for (int i = 0; i < cut->n_parts; i++) {
+        trii_storage_unref(cut->parts[i].storage);
+        if (cut->parts[i].tensor->held == &cut->parts[i].held)
+            cut->parts[i].tensor->held = NULL; /* it may outlive the module */
+    }
+    tri_group_unref(cut->group);
+    trii_free(cut);
+}
+
+/* --- what each rank finds for itself -------------------------------------- */
+
+static tri_status check_part(const trii_parallel_part *part)
+{
+    const tri_tensor *tensor = part->tensor;
+
+    if (tensor->status != TRI_OK)
+        return tri_tensor_status(tensor);
+    if (trii_tensor_is_cut(tensor))
+        return TRII_FAIL(TRI_ERR_STATE, "it is cut already");
+    if (tensor->placed != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "tri_ddp or tri_zero is around it: wrap it afterwards");
+    if (tensor->grad != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "it has had a gradient: cut it before the first "
+                                        "tri_backward");
+    if (atomic_load(&tensor->refs) != 1 || tensor->shares || tensor->stays_plain)
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "something else refers to it (an optimizer, another module, a step that "
+                         "has not ended, the program): cut it before");
+    return TRI_OK;
+}
+
+static tri_status plan_one(parallelizing *p, int i)
+{
+    const trii_parallel_match *match = &p->matches.list[i];
+    trii_parallel_cut *cut;
+    tri_status status = TRI_OK;
+
+    if (match->module->cut != NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "it is cut already");
+    cut = trii_alloc(1, sizeof(*cut), "cut of a module");
+    if (cut == NULL)
+        return TRI_ERR_NO_MEMORY;
+    p->cuts[i] = cut;
+    cut->group = tri_group_ref(p->group);
+    cut->base.release = cut_release;
+    status = trii_parallel_linear(match->module, &p->rules[match->rule], cut);
+    for (int k = 0; k < cut->n_parts && status == TRI_OK; k++) {
+        status = check_part(&cut->parts[k]);
+        if (status != TRI_OK)
+            status = TRII_FAIL_CTX(status, k == 0 ? "weight" : "bias");
+    }
+    return status;
+}
+
+static tri_status plan_all(parallelizing *p, int n)
+{
+    tri_status status = tri_module_status(p->root);
+
+    if (status == TRI_OK)
+        status = trii_parallel_match_all(p->root, p->rules, n, &p->matches);
+    if (status != TRI_OK)
+        return status;
+    p->cuts = trii_alloc((size_t)p->matches.n + 1, sizeof(trii_parallel_cut *), "cuts of modules");
+    if (p->cuts == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < p->matches.n && status == TRI_OK; i++) {
+        status = plan_one(p, i);
+        if (status != TRI_OK && p->matches.list[i].path[0] != '\0')
+            status = TRII_FAIL_CTX(status, "%s", p->matches.list[i].path);
+    }
+    return status;
+}
+
+/* --- the same on all ranks ------------------------------------------------ */
+
+static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
+{
+    const parallelizing *p = ctx;
+    const trii_parallel_cut *cut;
+
+    if (p->failed != TRI_OK) {
+        snprintf(line, TRII_AGREE_LINE, "a call that fails");
+        return;
+    }
+    if (index >= p->matches.n) {
+        snprintf(line, TRII_AGREE_LINE, "%d modules to cut", p->matches.n);
+        return;
+    }
+    cut = p->cuts[index];
+    snprintf(line, TRII_AGREE_LINE, "%s by %s (%" PRId64 " to %" PRId64 ", %s to %s)",
+             trii_agree_name(p->matches.list[index].path),
+             cut->style == TRI_COLWISE ? "columns" : "rows", cut->in.whole, cut->out.whole,
+             cut->takes_whole ? "whole" : "sharded", cut->gives_whole ? "whole" : "sharded");
+}
+
+static tri_status hash_entry(void *ctx, int64_t index, uint64_t *hash_out)
+{
+    char line[TRII_AGREE_LINE];
+
+    describe(ctx, index, line);
+    *hash_out = trii_hash_text(TRII_HASH_SEED, line);
+    return TRI_OK;
+}
+
+/* The status of this rank, unless the ranks differ. */
+static tri_status agree(parallelizing *p)
+{
+    char line[TRII_ERR_BYTES];
+    const trii_agreement agreement = {.group = p->group,
+                                      .n = p->failed == TRI_OK ? p->matches.n + 1 : 1,
+                                      .ctx = p,
+                                      .hash = hash_entry,
+                                      .describe = describe};
+    trii_difference found;
+    tri_status status;
+
+    snprintf(line, sizeof(line), "%s", p->failed != TRI_OK ? tri_last_error() : "");
+    status = trii_agree(&agreement, &found);
+    if (status == TRI_OK && p->failed != TRI_OK)
+        trii_err_set("%s", line);
+    if (status != TRI_OK || p->failed != TRI_OK || found.rank == 0)
+        return status != TRI_OK ? status : p->failed;
+    return TRII_FAIL(TRI_ERR_MISMATCH, "rank %d has %s; rank 0 has %s", found.rank, found.line,
+                     found.line_of_0);
+}
+
+/* --- parts ---------------------------------------------------------------- */
+
+static tri_status copy_part(trii_parallel_part *part)
+{
+    const tri_tensor *tensor = part->tensor;
+    size_t size = tri_dtype_size(tensor->dtype), bytes = trii_tensor_bytes(tensor);
+    size_t part_bytes =
+        bytes / (size_t)tensor->shape[part->dim] * (size_t)part->share.n; /* not of size 0 */
+    trii_piece *piece = &part->held.piece, all = {.ndim = tensor->ndim};
+    trii_runs from, to;
+    char *whole, *own;
+    tri_status status;
+
+    part->held = (trii_held){.group = part->share.group, .ndim = tensor->ndim};
+    memcpy(part->held.shape, tensor->shape, sizeof(part->held.shape));
+    memcpy(all.size, tensor->shape, sizeof(all.size));
+    *piece = all;
+    piece->offset[part->dim] = part->share.start;
+    piece->size[part->dim] = part->share.n;
+    from = trii_piece_runs(&all, tensor->shape, tensor->ndim);
+    to = trii_piece_runs(piece, tensor->shape, tensor->ndim);
+    whole = trii_alloc(1, bytes, "a parameter");
+    own = trii_alloc(1, part_bytes, "part of a parameter");
+    status = whole != NULL && own != NULL ? tri_tensor_copy_out(part->tensor, whole, bytes)
+                                          : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK)
+        status = trii_storage_create_on(tensor->device, part_bytes, &part->storage);
+    if (status == TRI_OK) {
+        trii_piece_copy(&from, whole, &to, own, size);
+        status = trii_memory_copy(tensor->device, part->storage->data, TRI_CPU(0), own, part_bytes);
+    }
+    trii_free(whole);
+    trii_free(own);
+    return status;
+}
+
+static tri_status copy_parts(const parallelizing *p)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < p->matches.n; i++) {
+        for (int k = 0; k < p->cuts[i]->n_parts && status == TRI_OK; k++)
+            status = copy_part(&p->cuts[i]->parts[k]);
+    }
+    return status;
+}
+
+static void take_place(const parallelizing *p)
+{
+    for (int i = 0; i < p->matches.n; i++) {
+        trii_parallel_cut *cut = p->cuts[i];
+
+        for (int k = 0; k < cut->n_parts; k++) {
+            trii_parallel_part *part = &cut->parts[k];
+
+            trii_tensor_become(part->tensor, part->held.piece.size, part->storage);
+            trii_storage_unref(part->storage);
+            part->storage = NULL;
+            part->tensor->held = &part->held;
+        }
+        p->matches.list[i].module->cut = &cut->base;
+        p->cuts[i] = NULL; /* the module's */
+    }
+}
+
+/* --- the call ------------------------------------------------------------- */
+
+static tri_status parallelize(parallelizing *p)
+{
+    tri_status status = agree(p);
+
+    if (status != TRI_OK || tri_group_size(p->group) == 1)
+        return status;
+    status = tri_module_broadcast(p->root, p->group, 0);
+    if (status == TRI_OK)
+        status = trii_ranks_agree(p->group, copy_parts(p));
+    if (status == TRI_OK)
+        take_place(p);
+    return status;
+}
+
+tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_parallel_rule *rules,
+                           int n)
+{
+    parallelizing p = {.root = module, .rules = rules};
+    tri_status status = trii_need(module, "tri_parallelize", "module");
+
+    if (status == TRI_OK && group == NULL && !tri_is_initialized())
+        status = tri_init(NULL);
+    if (status == TRI_OK)
+        status = trii_group_resolve(&group, "tri_parallelize");
+    if (status != TRI_OK)
+        return status;
+    p.group = group;
+    p.failed = plan_all(&p, n);
+    status = parallelize(&p);
+    for (int i = 0; p.cuts != NULL && i < p.matches.n; i++) {
+        if (p.cuts[i] != NULL)
+            cut_release(&p.cuts[i]->base);
+    }
+    trii_free(p.cuts);
+    trii_parallel_matches_fini(&p.matches);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "tri_parallelize");
+}

@@ -1,0 +1,200 @@
+/* parallelize_files_test.c - checkpoints of networks that are cut over ranks: on other numbers of
+ * ranks, cut otherwise and not at all, with the bits that were saved. */
+#include "testing/cut_ranks.h"
+#include "testing/scratch.h"
+
+#define STEPS 3
+#define MOST (4 * NUMBERS)
+
+typedef struct job {
+    char folder[256];
+    const tri_parallel_rule *rules;
+    int n_rules;
+    bool is_saved;         /* there is a checkpoint, which is restored; else one is saved */
+    double saved[MOST];    /* parameters and states */
+    double after[NUMBERS]; /* parameters, so many steps later */
+} job;
+
+static tri_status train(tri_module *net, tri_optimizer *opt)
+{
+    tri_tensor *x = rows(0, ROWS, IN), *y = rows(0, ROWS, OUT);
+    tri_status status = TRI_OK;
+
+    for (int s = 0; s < STEPS && status == TRI_OK; s++) {
+        tri_backward(tri_mse_loss(tri_forward(net, x), y, NULL));
+        (void)tri_clip_grad_norm(opt, 0.5);
+        status = tri_optimizer_step(opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return status;
+}
+
+/* What is here of parameters and states. */
+static tri_status put_all(tri_module *net, tri_optimizer *opt, double *whole)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < tri_module_state_count(net); i++)
+        whole += put_tensor(tri_module_state(net, i).tensor, whole, &status);
+    for (int64_t i = 0; i < tri_optimizer_state_count(opt); i++) {
+        tri_tensor *t = tri_optimizer_state(opt, i).tensor;
+
+        if (tri_tensor_dtype(t) == TRI_DTYPE_F64)
+            whole += put_tensor(t, whole, &status);
+    }
+    return status;
+}
+
+static const char *go_on(rank_env *env, tri_group *group)
+{
+    job *j = env->arg;
+    tri_module *net = build(j->is_saved ? 70 : 3);
+    tri_optimizer *opt;
+    tri_checkpoint *checkpoint = NULL;
+    double got[MOST];
+    bool is_whole[NUMBERS];
+    const char *wrong = NULL;
+
+    if (j->n_rules > 0)
+        RANK_TRY(env, tri_parallelize(net, group, j->rules, j->n_rules));
+    opt = tri_adamw(net, 0.02, NULL);
+    memcpy(got, j->saved, sizeof(got));
+    if (!j->is_saved) {
+        RANK_TRY(env, train(net, opt));
+        RANK_TRY(env,
+                 tri_checkpoint_save(j->folder, net, opt, &(tri_checkpoint_info){.step = 3}, NULL));
+    } else {
+        RANK_TRY(env, tri_checkpoint_open(j->folder, &checkpoint));
+        RANK_TRY(env, tri_checkpoint_restore(checkpoint, net, opt));
+        tri_checkpoint_close(checkpoint);
+        RANK_TRY(env, put_all(net, opt, got));
+        if (memcmp(got, j->saved, sizeof(got)) != 0)
+            wrong = RANK_FAIL(env, "rank %d of %d has not what was saved", env->rank, env->size);
+    }
+    if (wrong == NULL) {
+        RANK_TRY(env, train(net, opt));
+        memcpy(got, j->after, sizeof(j->after));
+        RANK_TRY(env, put(net, got, is_whole));
+        if (j->is_saved)
+            wrong = far_from(env, "weight", got, j->after, NUMBERS);
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    return wrong;
+}
+
+static const char *go_on_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    wrong = go_on(env, group);
+    tri_group_unref(group);
+    return wrong;
+}
+
+/* By one process: what the checkpoint has, and the steps after it. */
+static void read_alone(job *j)
+{
+    tri_module *net = build(80);
+    tri_optimizer *opt = tri_adamw(net, 0.02, NULL);
+    tri_checkpoint *checkpoint = NULL;
+    bool is_whole[NUMBERS];
+
+    CHECK_OK(tri_checkpoint_open(j->folder, &checkpoint));
+    CHECK_OK(tri_checkpoint_restore(checkpoint, net, opt));
+    tri_checkpoint_close(checkpoint);
+    CHECK_OK(put_all(net, opt, j->saved));
+    CHECK_OK(train(net, opt));
+    CHECK_OK(put(net, j->after, is_whole));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    j->is_saved = true;
+}
+
+static const tri_parallel_rule others[] = {
+    {.module = "0", .style = TRI_ROWWISE, .input = TRI_WHOLE},
+    {.module = "2", .style = TRI_COLWISE, .output = TRI_WHOLE}};
+
+static void checkpoints_move_between_cuts(void **state)
+{
+    const tri_group_options shm = {.engine = "shm"};
+    static job j;
+
+    (void)state;
+    for (int size = 1; size <= 3; size++) {
+        scratch s;
+
+        scratch_begin(&s);
+        j = (job){.rules = pairs, .n_rules = 4};
+        snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+        run_threads(size, &shm, go_on_rank, &j);
+        read_alone(&j);
+        for (int again = 1; again <= 4; again++)
+            run_threads(again, &shm, go_on_rank, &j);
+        j.rules = others;
+        j.n_rules = 2;
+        run_threads(3, &shm, go_on_rank, &j);
+        j.n_rules = 0;
+        run_threads(1, &shm, go_on_rank, &j);
+        scratch_end(&s);
+    }
+}
+
+/* --- with replicas -------------------------------------------------------- */
+
+static const char *replica_rank(rank_env *env)
+{
+    job *j = env->arg;
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model = build(3);
+    const tri_checkpoint_info info = {.step = 1};
+    tri_checkpoint *checkpoint = NULL;
+    double before[NUMBERS] = {0}, got[NUMBERS] = {0};
+    bool is_whole[NUMBERS];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env,
+             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), pairs, 4));
+    model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+    RANK_TRY(env, put(model, before, is_whole));
+    if (tri_mesh_coordinate(mesh, "data") == 0)
+        RANK_TRY(env, tri_checkpoint_save(j->folder, model, NULL, &info, NULL));
+    else
+        RANK_FAILS(env, tri_checkpoint_save(j->folder, model, NULL, &info, NULL),
+                   TRI_ERR_INVALID_ARG, "first along the other axis");
+    RANK_TRY(env, ranks_meet(env, "saved", -1));
+    RANK_TRY(env, tri_checkpoint_open(j->folder, &checkpoint));
+    RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, NULL));
+    tri_checkpoint_close(checkpoint);
+    RANK_TRY(env, put(model, got, is_whole));
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return memcmp(got, before, sizeof(got)) == 0 ? NULL : RANK_FAIL(env, "it has other values");
+}
+
+static void one_replica_saves_and_all_restore(void **state)
+{
+    static job j;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+    run_threads(4, &(tri_group_options){.engine = "shm"}, replica_rank, &j);
+    scratch_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(checkpoints_move_between_cuts),
+    cmocka_unit_test(one_replica_saves_and_all_restore),
+};
+
+TEST_MAIN(tests)

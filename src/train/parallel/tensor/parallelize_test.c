@@ -1,0 +1,413 @@
+/* parallelize_test.c - networks whose layers are cut over ranks train as one process: all sizes of
+ * parts, styles and optimizers, with clipping, dropout and replicas; and what is refused. */
+/* ctest: also=TRI_CHECK=order */
+#include "testing/cut_ranks.h"
+
+#define STEPS 10
+
+/* --- the problem ---------------------------------------------------------- */
+
+typedef struct job {
+    const tri_parallel_rule *rules;
+    int n_rules;
+    bool adamw;
+    double clip;          /* 0: none */
+    int n_data, n_tensor; /* of the mesh; n_data 0: the group itself */
+    double want[NUMBERS], loss, input[ROWS * IN];
+    double got[RANKS_MAX][NUMBERS]; /* each rank's whole parameters, at their places */
+    bool is_whole[NUMBERS];
+} job;
+
+static tri_status train(const job *j, tri_module *model, int first, int n, double *loss_out,
+                        double *input)
+{
+    tri_optimizer *opt = j->adamw ? tri_adamw(model, 0.02, NULL)
+                                  : tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    tri_tensor *x = rows(first, n, IN), *y = rows(first, n, OUT);
+    tri_status status = TRI_OK;
+
+    tri_requires_grad(x, input != NULL);
+    for (int s = 0; s < STEPS && status == TRI_OK; s++) {
+        tri_tensor *loss = tri_keep(tri_mse_loss(tri_forward(model, x), y, NULL));
+
+        tri_backward(loss);
+        if (j->clip > 0)
+            (void)tri_clip_grad_norm(opt, j->clip);
+        status = tri_optimizer_step(opt);
+        if (status == TRI_OK)
+            status = tri_item_status(loss, loss_out);
+        if (status == TRI_OK && input != NULL)
+            status = tri_tensor_copy_out(tri_grad(x), input, (size_t)(n * IN) * sizeof(double));
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+    }
+    if (status != TRI_OK)
+        tri_step_end();
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    return status;
+}
+
+static void one_process(job *j)
+{
+    tri_module *net = build(3);
+    bool is_whole[NUMBERS];
+
+    CHECK_OK(train(j, net, 0, ROWS, &j->loss, j->input));
+    CHECK_OK(put(net, j->want, is_whole));
+    tri_module_destroy(net);
+}
+
+/* --- as one process ------------------------------------------------------- */
+
+static const char *train_rank(rank_env *env)
+{
+    job *j = env->arg;
+    tri_group *world = NULL, *tensor;
+    tri_mesh *mesh = NULL;
+    tri_module *model = build(env->rank == 0 ? 3 : 40 + (uint64_t)env->rank);
+    double loss = 0, input[ROWS * IN], *got = j->got[env->rank];
+    bool is_whole[NUMBERS] = {false};
+    const char *wrong = NULL;
+    int data = 0;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    tensor = world;
+    if (j->n_data > 0) {
+        RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->n_data, j->n_tensor),
+                                      (const char *[]){"data", "tensor"}, &mesh));
+        tensor = tri_mesh_group(mesh, "tensor");
+        data = tri_mesh_coordinate(mesh, "data");
+    }
+    RANK_TRY(env, tri_parallelize(model, tensor, j->rules, j->n_rules));
+    if (mesh != NULL) {
+        model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+        /* 4 rows and 2 */
+        tri_module_train(model, false);
+        RANK_TRY(env, train(j, model, data * 4, data == 0 ? 4 : 2, &loss, NULL));
+    } else {
+        RANK_TRY(env, train(j, model, 0, ROWS, &loss, input));
+    }
+    memcpy(got, j->want, sizeof(j->got[0]));
+    RANK_TRY(env, put(model, got, is_whole));
+    if (env->rank == 0)
+        memcpy(j->is_whole, is_whole, sizeof(is_whole));
+    wrong = far_from(env, "weight", got, j->want, NUMBERS);
+    if (wrong == NULL && mesh == NULL)
+        wrong = far_from(env, "loss", &loss, &j->loss, 1);
+    if (wrong == NULL && mesh == NULL)
+        wrong = far_from(env, "gradient of the input", input, j->input, ROWS * IN);
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return wrong;
+}
+
+static void check_equal_bits(const job *j, int size)
+{
+    int n = 0;
+
+    for (int i = 0; i < NUMBERS; i++) {
+        n += j->is_whole[i];
+        for (int r = 1; r < size && j->is_whole[i]; r++)
+            assert_memory_equal(&j->got[r][i], &j->got[0][i], sizeof(double));
+    }
+    assert_true(n > 0);
+}
+
+static void train_on(job *j, int least, int most)
+{
+    const tri_group_options shm = {.engine = "shm"};
+
+    one_process(j);
+    for (int size = least; size <= most; size++) {
+        run_threads(size, &shm, train_rank, j);
+        check_equal_bits(j, size);
+    }
+}
+
+static void pairs_of_layers_train_as_one_process(void **state)
+{
+    static job j;
+
+    (void)state;
+    for (int adamw = 0; adamw < 2; adamw++) {
+        j = (job){.rules = pairs, .n_rules = 4, .adamw = adamw == 1};
+        train_on(&j, 1, 4);
+    }
+}
+
+static void layers_that_stand_alone_train_as_one_process(void **state)
+{
+    static const tri_parallel_rule rules[] = {
+        {.module = "0", .style = TRI_COLWISE, .output = TRI_WHOLE},
+        {.module = "2", .style = TRI_ROWWISE, .input = TRI_WHOLE, .output = TRI_WHOLE},
+        {.module = "5", .style = TRI_ROWWISE, .input = TRI_WHOLE, .output = TRI_SHARDED},
+        {.module = "7", .style = TRI_COLWISE, .input = TRI_SHARDED, .output = TRI_WHOLE}};
+    static job j;
+
+    (void)state;
+    j = (job){.rules = rules, .n_rules = 4};
+    train_on(&j, 2, 4);
+}
+
+static void a_norm_counts_each_parameter_once(void **state)
+{
+    static job j;
+
+    (void)state;
+    j = (job){.rules = pairs, .n_rules = 2, .clip = 0.05};
+    train_on(&j, 2, 3);
+    j = (job){.rules = pairs, .n_rules = 4, .clip = 0.05, .adamw = true};
+    train_on(&j, 2, 4);
+}
+
+/* Without dropout, which is of another stream on each rank of the data. */
+static void replicas_of_parts_train_as_one_process(void **state)
+{
+    const tri_group_options shm = {.engine = "shm"};
+    static job j;
+    tri_module *net = build(3);
+    bool is_whole[NUMBERS];
+
+    (void)state;
+    j = (job){.rules = pairs, .n_rules = 4, .n_data = 2, .n_tensor = 2, .clip = 0.05};
+    tri_module_train(net, false);
+    CHECK_OK(train(&j, net, 0, ROWS, &j.loss, NULL));
+    CHECK_OK(put(net, j.want, is_whole));
+    tri_module_destroy(net);
+    run_threads(4, &shm, train_rank, &j);
+    check_equal_bits(&j, 4);
+}
+
+/* --- the cut -------------------------------------------------------------- */
+
+static const char *cut_rank(rank_env *env)
+{
+    job *j = env->arg;
+    tri_module *net = build(env->rank == 0 ? 3 : 9), *two;
+    tri_group *group = NULL;
+    double got[NUMBERS];
+    bool is_whole[NUMBERS];
+    tri_tensor *weight = tri_module_find(net, "0.weight");
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    if (weight != tri_module_find(net, "0.weight") ||
+        tri_tensor_size(weight, 0) != (env->rank == 0 ? 3 : 2) || tri_tensor_size(weight, 1) != IN)
+        return RANK_FAIL(env, "rank %d has %s", env->rank, tri_tensor_shape_text(weight));
+    memcpy(got, j->want, sizeof(got));
+    RANK_TRY(env, put(net, got, is_whole));
+    if (memcmp(got, j->want, sizeof(got)) != 0)
+        return RANK_FAIL(env, "rank %d has other values", env->rank);
+    tri_module_destroy(net);
+    /* a group of one, for each */
+    two = build(5);
+    RANK_TRY(env, tri_group_split(group, env->rank, 0, NULL, &group));
+    RANK_TRY(env, tri_parallelize(two, group, pairs, 4));
+    if (tri_tensor_size(tri_module_find(two, "0.weight"), 0) != 7)
+        return RANK_FAIL(env, "a group of one was cut");
+    tri_module_destroy(two);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void parts_are_of_rank_0s_values(void **state)
+{
+    static job j;
+    tri_module *net = build(3);
+    bool is_whole[NUMBERS];
+
+    (void)state;
+    CHECK_OK(put(net, j.want, is_whole));
+    tri_module_destroy(net);
+    run_threads(3, &(tri_group_options){.engine = "shm"}, cut_rank, &j);
+}
+
+static const char *wildcards_rank(rank_env *env)
+{
+    tri_module *inner = tri_nn_sequential(tri_nn_sequential(tri_nn_linear(4, 4, NULL)),
+                                          tri_nn_sequential(tri_nn_linear(4, 4, NULL)));
+    tri_module *net = tri_nn_sequential(inner, tri_nn_linear(4, 4, NULL));
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env,
+             tri_parallelize(net, group,
+                             (tri_parallel_rule[]){
+                                 {.module = "0.*.0", .style = TRI_COLWISE, .output = TRI_WHOLE}},
+                             1));
+    if (tri_tensor_size(tri_module_find(net, "0.0.0.weight"), 0) != 2 ||
+        tri_tensor_size(tri_module_find(net, "0.1.0.weight"), 0) != 2 ||
+        tri_tensor_size(tri_module_find(net, "1.weight"), 0) != 4)
+        return RANK_FAIL(env, "other layers were cut");
+    tri_module_destroy(net);
+    net = tri_nn_linear(4, 4, NULL); /* itself */
+    RANK_TRY(env, tri_parallelize(net, group,
+                                  (tri_parallel_rule[]){{.module = "", .style = TRI_ROWWISE}}, 1));
+    if (tri_tensor_size(tri_module_find(net, "weight"), 1) != 2)
+        return RANK_FAIL(env, "the module itself was not cut");
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void rules_name_modules_by_wildcards(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, wildcards_rank, NULL);
+}
+
+/* --- what is refused ------------------------------------------------------ */
+
+#define REFUSED(status, text, ...)                                                                 \
+    RANK_FAILS(env,                                                                                \
+               tri_parallelize(                                                                    \
+                   net, group, (tri_parallel_rule[]){__VA_ARGS__},                                 \
+                   (int)(sizeof((tri_parallel_rule[]){__VA_ARGS__}) / sizeof(tri_parallel_rule))), \
+               status, text)
+
+static const char *refused_rank(rank_env *env)
+{
+    tri_module *net = build(3);
+    tri_group *group = NULL;
+    tri_optimizer *opt;
+    tri_tensor *weight = tri_module_find(net, "0.weight"), *x = rows(0, ROWS, IN);
+    int first = env->rank == 0 ? TRI_COLWISE : TRI_ROWWISE;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    REFUSED(TRI_ERR_INVALID_ARG, "did you mean \"7\"", {.module = "77", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "names no module", {.module = "far.away", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "both name 0", {.module = "0", .style = TRI_COLWISE},
+            {.module = "*0", .style = TRI_ROWWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "a Tanh cannot be cut", {.module = "1", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "a LayerNorm cannot", {.module = "3", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "7: 4 outputs are fewer than 5 ranks",
+            {.module = "7", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "style 0", {.module = "0"});
+    REFUSED(TRI_ERR_INVALID_ARG, "module is NULL", {.style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "input 7",
+            {.module = "0", .style = TRI_COLWISE, .input = (tri_parallel_value)7});
+    RANK_FAILS(env, tri_parallelize(net, group, NULL, 1), TRI_ERR_INVALID_ARG, "1 rules at NULL");
+    RANK_FAILS(env, tri_parallelize(NULL, group, NULL, 0), TRI_ERR_INVALID_ARG, "module is NULL");
+    REFUSED(TRI_ERR_MISMATCH, "0 by rows", {.module = "0", .style = (tri_parallel_style)first});
+    if (env->rank == 2)
+        REFUSED(TRI_ERR_INVALID_ARG, "names no module", {.module = "x", .style = TRI_COLWISE});
+    else
+        REFUSED(TRI_ERR_MISMATCH, "rank 2 has a call that fails",
+                {.module = "0", .style = TRI_COLWISE});
+    /* in use */
+    opt = tri_sgd(net, 0.1, NULL);
+    REFUSED(TRI_ERR_STATE, "0: weight: something else refers to it",
+            {.module = "0", .style = TRI_COLWISE});
+    tri_optimizer_destroy(opt);
+    (void)tri_forward(net, x);
+    REFUSED(TRI_ERR_STATE, "something else refers to it", {.module = "0", .style = TRI_COLWISE});
+    tri_step_end();
+    tri_backward(tri_mean(tri_forward(net, x), NULL, 0, false));
+    RANK_TRY(env, tri_step_end_status());
+    REFUSED(TRI_ERR_STATE, "it has had a gradient", {.module = "0", .style = TRI_COLWISE});
+    tri_module_destroy(net);
+    /* nothing of this has changed the group, or a network */
+    net = build(3);
+    weight = tri_module_find(net, "0.weight");
+    REFUSED(TRI_ERR_INVALID_ARG, "a Tanh cannot be cut", {.module = "0", .style = TRI_COLWISE},
+            {.module = "1", .style = TRI_COLWISE});
+    if (tri_tensor_size(weight, 0) != 7)
+        return RANK_FAIL(env, "a call that failed has cut");
+    RANK_TRY(env, tri_parallelize(net, group,
+                                  (tri_parallel_rule[]){{.module = "0", .style = TRI_COLWISE}}, 1));
+    REFUSED(TRI_ERR_STATE, "it is cut already", {.module = "0", .style = TRI_COLWISE});
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void mistakes_are_refused_on_all_ranks(void **state)
+{
+    (void)state;
+    run_threads(5, &(tri_group_options){.engine = "shm"}, refused_rank, NULL);
+}
+
+static const char *unwrapped_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_module *net, *model;
+    uint64_t hash;
+    tri_state_source source = {.name = "0.weight"};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int kind = 0; kind < 3; kind++) {
+        net = build(3);
+        RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+        if (kind == 0) {
+            RANK_FAILS(env, tri_module_hash(net, &hash), TRI_ERR_UNSUPPORTED, "has but a part");
+            RANK_FAILS(env, tri_module_load(net, &source, 1, NULL), TRI_ERR_UNSUPPORTED,
+                       "load before that call");
+            RANK_FAILS(env, tri_save(net, "/nowhere/x.safetensors"), TRI_ERR_UNSUPPORTED,
+                       "tri_checkpoint_save");
+            RANK_FAILS(env, tri_module_broadcast(net, group, 0), TRI_ERR_INVALID_ARG,
+                       "another axis of the mesh");
+        }
+        model = kind == 0   ? tri_ddp(net, &(tri_ddp_options){.group = group})
+                : kind == 1 ? tri_zero(net, &(tri_zero_options){.group = group})
+                            : tri_data_parallel(net, NULL);
+        RANK_FAILS(
+            env, tri_module_status(model), kind == 2 ? TRI_ERR_UNSUPPORTED : TRI_ERR_INVALID_ARG,
+            kind == 2 ? "would communicate once for each device" : "another axis of the mesh");
+        tri_module_destroy(model);
+    }
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void what_needs_whole_parameters_is_refused(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, unwrapped_rank, NULL);
+}
+
+static const char *wrong_input_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_module *net = build(3);
+    tri_tensor *x = rows(0, ROWS, env->rank == 0 ? IN : IN + 1), *y;
+    const char *wrong = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    y = tri_forward(net, x);
+    if ((env->rank == 1 ? tri_tensor_status(y) : tri_run()) == TRI_OK)
+        wrong = RANK_FAIL(env, "rank %d has an output", env->rank);
+    else if (env->rank == 1 && strstr(tri_last_error(), "must be 5, all of its 5 inputs") == NULL)
+        wrong = RANK_FAIL(env, "%s", tri_last_error());
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void a_rank_with_another_input_leaves_nobody_waiting(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, wrong_input_rank,
+                NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pairs_of_layers_train_as_one_process),
+    cmocka_unit_test(layers_that_stand_alone_train_as_one_process),
+    cmocka_unit_test(a_norm_counts_each_parameter_once),
+    cmocka_unit_test(replicas_of_parts_train_as_one_process),
+    cmocka_unit_test(parts_are_of_rank_0s_values),
+    cmocka_unit_test(rules_name_modules_by_wildcards),
+    cmocka_unit_test(mistakes_are_refused_on_all_ranks),
+    cmocka_unit_test(what_needs_whole_parameters_is_refused),
+    cmocka_unit_test(a_rank_with_another_input_leaves_nobody_waiting),
+};
+
+TEST_MAIN(tests)

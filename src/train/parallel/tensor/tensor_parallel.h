@@ -1,0 +1,81 @@
+/*
+ * tensor_parallel.h - tri_parallelize: what the files of this folder share.
+ *
+ *   parallelize.c       the call: ranks agree, parameters become parts, modules get their forward
+ *   parallel_rules.c    which modules the rules name
+ *   parallel_values.c   a value becomes this rank's part of it, and whole again
+ *   parallel_linear.c   linear layers
+ */
+#ifndef TRII_TENSOR_PARALLEL_H
+#define TRII_TENSOR_PARALLEL_H
+
+#include <trireme/parallelize.h>
+
+#include "train/nn/module.h"
+#include "train/tensor/piece.h"
+#include "train/tensor/storage.h"
+
+/* This rank's part of n things. */
+typedef struct trii_share {
+    tri_group *group;
+    int64_t whole, start, n;
+} trii_share;
+
+/* As equal as can be: the first ranks have one more. None is empty where there are as many. */
+trii_share trii_share_of(tri_group *group, int64_t whole);
+/* x, which has the whole of the share along its last dimension, to this rank's part; and back. The
+ * loss is one that all ranks have: gradients are right for that (dist.h). */
+tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x);
+tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x);
+
+/* --- rules ---------------------------------------------------------------- */
+
+/* A module that a rule names. */
+typedef struct trii_parallel_match {
+    tri_module *module;
+    char *path; /* owned; from the root of the call */
+    int rule;
+} trii_parallel_match;
+
+typedef struct trii_parallel_matches {
+    trii_parallel_match *list; /* in the order of the tree */
+    int n, capacity;
+} trii_parallel_matches;
+
+/* Release with _fini in any case. */
+tri_status trii_parallel_match_all(tri_module *root, const tri_parallel_rule *rules, int n,
+                                   trii_parallel_matches *matches) TRI_MUST_CHECK;
+void trii_parallel_matches_fini(trii_parallel_matches *matches);
+
+/* --- cuts ----------------------------------------------------------------- */
+
+/* A parameter that is cut along a dimension. */
+typedef struct trii_parallel_part {
+    tri_tensor *tensor; /* borrowed: the module has it */
+    int dim;
+    trii_share share;
+    trii_storage *storage; /* the part, until the tensor has it; a reference */
+    trii_held held;        /* what the tensor points at then */
+} trii_parallel_part;
+
+#define TRII_PARALLEL_PARTS 2
+
+/* A module that is cut; the module owns it. */
+typedef struct trii_parallel_cut {
+    trii_module_cut base; /* first */
+    tri_group *group;     /* a reference */
+    tri_parallel_style style;
+    bool takes_whole, gives_whole;
+    trii_share in, out;        /* of the last dimension */
+    tri_tensor *weight, *bias; /* borrowed; no bias: NULL */
+    bool in_out;               /* the weight is [in, out] */
+    trii_parallel_part parts[TRII_PARALLEL_PARTS];
+    int n_parts;
+} trii_parallel_cut;
+
+/* Says how the module is to be cut: writes all of `cut` but the group, which is set. Changes
+ * nothing. INVALID_ARG: it is no such module, or too small. */
+tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rule,
+                                trii_parallel_cut *cut) TRI_MUST_CHECK;
+
+#endif
