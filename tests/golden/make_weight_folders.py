@@ -40,6 +40,7 @@ def hub(folder, base, suffix, save):
 
 def ranks(rank, port):
     from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
                       WORLD_SIZE="2")
@@ -48,6 +49,8 @@ def ranks(rank, port):
     dcp.save({"model": net.state_dict(), "step": 7, "words": ["a", "b"]},
              checkpoint_id="folders/dcp-replicated")
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    dcp.save({name: distribute_tensor(value, mesh, [Shard(1) if value.dim() == 2 else Replicate()])
+              for name, value in net.state_dict().items()}, checkpoint_id="folders/dcp-columns")
     fully_shard(net, mesh=mesh)
     dcp.save(net.state_dict(), checkpoint_id="folders/dcp-sharded")
     adam = torch.optim.Adam(net.parameters())
@@ -67,7 +70,8 @@ def ranks(rank, port):
 if __name__ == "__main__":
     from safetensors.torch import save_file
 
-    for kind in "hub-safetensors", "hub-torch", "dcp-replicated", "dcp-sharded", "dcp-app":
+    for kind in ("hub-safetensors", "hub-torch", "dcp-replicated", "dcp-columns", "dcp-sharded",
+                 "dcp-app"):
         shutil.rmtree("folders/" + kind, ignore_errors=True)
     hub("folders/hub-safetensors", "model", ".safetensors", save_file)
     hub("folders/hub-torch", "pytorch_model", ".bin", torch.save)

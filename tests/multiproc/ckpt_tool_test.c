@@ -6,67 +6,35 @@
 
 #include <trireme/torch_file.h>
 
-#include "testing/check.h"
+#include "testing/ckpt_run.h"
 #include "testing/scratch.h"
-#include "testing/spawn.h"
-
-/* Good for the next seven calls. */
-static const char *golden(const char *name)
-{
-    static char paths[8][400];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof(paths[0]), "%s/tests/golden/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
-
-static void run(spawn *s, int status, const char *action, const char *a, const char *b,
-                const char *c)
-{
-    const char *const argv[] = {spawn_bin("trireme"), "ckpt", action, a, b, c, NULL};
-
-    spawn_start(s, argv, NULL);
-    if (spawn_wait(s) != status)
-        fail_msg("status %d instead of %d\n%s\n%s", s->status, status, SPAWN_OUT(s), SPAWN_ERR(s));
-}
-
-/* Runs it and looks for a text in what it prints. */
-static void expect(int status, const char *action, const char *a, const char *b, const char *c,
-                   const char *text)
-{
-    spawn s;
-
-    run(&s, status, action, a, b, c);
-    if (strstr(SPAWN_OUT(&s), text) == NULL && strstr(SPAWN_ERR(&s), text) == NULL)
-        fail_msg("no \"%s\" in:\n%s\n%s", text, SPAWN_OUT(&s), SPAWN_ERR(&s));
-    spawn_free(&s);
-}
 
 static void files_are_shown(void **state)
 {
     (void)state;
-    expect(0, "show", golden("torch/state-1.13.pth"), NULL, NULL,
-           ": a file of torch.save (ZIP)\n"
-           "contents: dict of 2, all 2 tensors\n"
-           "tensor  dtype  shape         bytes\n"
-           "weight  f32    2x3              24\n"
-           "bias    f32    2                 8\n"
-           "2 tensors, 32 bytes\n");
-    expect(0, "show", golden("torch/state-legacy-1.13.pth"), NULL, NULL,
-           ": a file of torch.save, as torch before 1.6 writes it\n");
-    expect(0, "show", golden("safetensors/names.safetensors"), NULL, NULL,
-           ": a file of safetensors\n"
-           "tensor       dtype  shape         bytes\n"
-           "größe \"1\"/\\  f32    1                 4\n"
-           "1 tensor, 4 bytes\n");
-    expect(0, "show", golden("safetensors/types.safetensors"), NULL, NULL,
-           "metadata:\n  format: pt\ntensor ");
-    expect(0, "show", golden("safetensors/foreign.safetensors"), NULL, NULL,
-           "u       U64    1                 8  a type that Trireme has not\n");
-    expect(0, "show", golden("checkpoint"), NULL, NULL, "step 3, epoch 1, save 0 of its folder\n");
-    expect(1, "show", golden("torch/whole-2.13.pth"), NULL, NULL, "save its state_dict() instead");
-    expect(1, "show", golden("nothing.pth"), NULL, NULL, "No such file");
+    CKPT(0,
+         ": a file of torch.save (ZIP)\n"
+         "contents: dict of 2, all 2 tensors\n"
+         "tensor  dtype  shape         bytes\n"
+         "weight  f32    2x3              24\n"
+         "bias    f32    2                 8\n"
+         "2 tensors, 32 bytes\n",
+         "show", ckpt_golden("torch/state-1.13.pth"));
+    CKPT(0, ": a file of torch.save, as torch before 1.6 writes it\n", "show",
+         ckpt_golden("torch/state-legacy-1.13.pth"));
+    CKPT(0,
+         ": a file of safetensors\n"
+         "tensor       dtype  shape         bytes\n"
+         "größe \"1\"/\\  f32    1                 4\n"
+         "1 tensor, 4 bytes\n",
+         "show", ckpt_golden("safetensors/names.safetensors"));
+    CKPT(0, "metadata:\n  format: pt\ntensor ", "show",
+         ckpt_golden("safetensors/types.safetensors"));
+    CKPT(0, "u       U64    1                 8  a type that Trireme has not\n", "show",
+         ckpt_golden("safetensors/foreign.safetensors"));
+    CKPT(0, "step 3, epoch 1, save 0 of its folder\n", "show", ckpt_golden("checkpoint"));
+    CKPT(1, "save its state_dict() instead", "show", ckpt_golden("torch/whole-2.13.pth"));
+    CKPT(1, "No such file", "show", ckpt_golden("nothing.pth"));
 }
 
 static void what_is_odd_is_named(void **state)
@@ -83,7 +51,7 @@ static void what_is_odd_is_named(void **state)
 
     (void)state;
     for (size_t k = 0; k < sizeof(lines) / sizeof(lines[0]); k++)
-        expect(0, "show", golden("torch/everything-2.13.pth"), NULL, NULL, lines[k]);
+        CKPT(0, lines[k], "show", ckpt_golden("torch/everything-2.13.pth"));
 }
 
 static void assert_same_tensors(const char *safetensors, const char *torch, const char *prefix)
@@ -132,11 +100,11 @@ static void tensors_go_there_and_back(void **state)
         char *first, *second;
         size_t n, m;
 
-        expect(0, "convert", golden(torch[k]), a, NULL, "18 left out: not below state_dict.");
-        assert_same_tensors(a, golden(torch[k]), "state_dict.");
-        expect(0, "convert", a, b, NULL, "8 tensors, 344 bytes in ");
+        CKPT(0, "18 left out: not below state_dict.", "convert", ckpt_golden(torch[k]), a);
+        assert_same_tensors(a, ckpt_golden(torch[k]), "state_dict.");
+        CKPT(0, "8 tensors, 344 bytes in ", "convert", a, b);
         assert_same_tensors(a, b, "");
-        expect(0, "convert", b, c, NULL, "8 tensors, 344 bytes in ");
+        CKPT(0, "8 tensors, 344 bytes in ", "convert", b, c);
         first = (char *)scratch_read(a, &n);
         second = (char *)scratch_read(c, &m);
         assert_int_equal(n, m);
@@ -144,16 +112,16 @@ static void tensors_go_there_and_back(void **state)
         free(first);
         free(second);
     }
-    expect(0, "convert", golden("safetensors/none.safetensors"), b, NULL, "0 tensors, 0 bytes in ");
-    expect(0, "convert", b, a, NULL, "0 tensors, 0 bytes in ");
-    expect(0, "convert", golden("checkpoint"), b, NULL, "4 tensors, 332 bytes in ");
-    assert_same_tensors(golden("checkpoint/step-000000000003/model.safetensors"), b, "");
-    expect(0, "convert", golden(torch[0]), a, "--prefix=list.", "1 tensor, 8 bytes in ");
-    expect(1, "convert", golden(torch[0]), a, "--all", "tensor types.uint16 is of uint16");
-    expect(1, "convert", golden(torch[0]), a, "--prefix=zz", "no tensor's name begins with zz");
-    expect(1, "convert", golden(torch[0]), f.dir, "--to=torch", "not a file");
+    CKPT(0, "0 tensors, 0 bytes in ", "convert", ckpt_golden("safetensors/none.safetensors"), b);
+    CKPT(0, "0 tensors, 0 bytes in ", "convert", b, a);
+    CKPT(0, "4 tensors, 332 bytes in ", "convert", ckpt_golden("checkpoint"), b);
+    assert_same_tensors(ckpt_golden("checkpoint/step-000000000003/model.safetensors"), b, "");
+    CKPT(0, "1 tensor, 8 bytes in ", "convert", ckpt_golden(torch[0]), a, "--prefix=list.");
+    CKPT(1, "tensor types.uint16 is of uint16", "convert", ckpt_golden(torch[0]), a, "--all");
+    CKPT(1, "no tensor's name begins with zz", "convert", ckpt_golden(torch[0]), a, "--prefix=zz");
+    CKPT(1, "not a file", "convert", ckpt_golden(torch[0]), f.dir, "--to=torch");
     /* A failure leaves what was there, and nothing else. */
-    expect(0, "show", a, NULL, NULL, "1 tensor, 8 bytes");
+    CKPT(0, "1 tensor, 8 bytes", "show", a);
     assert_int_equal(scratch_count(f.dir), 3);
     scratch_end(&f);
 }
@@ -177,27 +145,27 @@ static void damage_is_found(void **state)
 
     (void)state;
     scratch_begin(&f);
-    CHECK_OK(tri_torch_open(golden("torch/everything-2.13.pth"), &file));
+    CHECK_OK(tri_torch_open(ckpt_golden("torch/everything-2.13.pth"), &file));
     at = tri_torch_find(file, "state_dict.plain")->file_offset;
     tri_torch_close(file);
-    bytes = (unsigned char *)scratch_read(golden("torch/everything-2.13.pth"), &n);
+    bytes = (unsigned char *)scratch_read(ckpt_golden("torch/everything-2.13.pth"), &n);
     bytes[at + 95] ^= 1;
     scratch_file(&f, "cut.pth", bytes, n - 100);
     scratch_file(&f, "bad.pth", bytes, n);
     free(bytes);
     snprintf(path, sizeof(path), "%s/bad.pth", f.dir);
     snprintf(text, sizeof(text), "offset %" PRIu64 ": the 96 bytes of storage", at);
-    expect(0, "verify", golden("torch/everything-2.13.pth"), NULL, NULL, "26 tensors");
-    expect(1, "verify", path, NULL, NULL, text);
-    expect(1, "verify", path, NULL, NULL, "5 damaged, 0 with NaN or Inf\n");
+    CKPT(0, "26 tensors", "verify", ckpt_golden("torch/everything-2.13.pth"));
+    CKPT(1, text, "verify", path);
+    CKPT(1, "5 damaged, 0 with NaN or Inf\n", "verify", path);
     snprintf(to, sizeof(to), "%s/to.safetensors", f.dir);
-    expect(1, "convert", path, to, NULL, text);
-    expect(1, "verify", scratch_path(&f, "cut.pth"), NULL, NULL, "cut.pth: ");
+    CKPT(1, text, "convert", path, to);
+    CKPT(1, "cut.pth: ", "verify", scratch_path(&f, "cut.pth"));
     assert_int_equal(scratch_count(f.dir), 2);
     CHECK_OK(tri_safetensors_write(to, &odd, 1, NULL, 0));
-    expect(0, "verify", to, NULL, NULL, "tensor odd?: 1 NaN, 1 Inf\n");
-    expect(0, "verify", golden("checkpoint"), NULL, NULL, "step-000000000003: whole, step 3\n");
-    expect(1, "verify", f.dir, NULL, NULL, "there is no checkpoint of Trireme in it");
+    CKPT(0, "tensor odd?: 1 NaN, 1 Inf\n", "verify", to);
+    CKPT(0, "step-000000000003: whole, step 3\n", "verify", ckpt_golden("checkpoint"));
+    CKPT(1, "a folder without weights", "verify", f.dir);
     scratch_end(&f);
 }
 
@@ -217,8 +185,8 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
     for (int k = 0; k < 2; k++) {
         snprintf(to, sizeof(to), "%s/%s", f.dir, k == 0 ? "x.safetensors" : "x.pth");
         spawn_start(&s,
-                    (const char *const[]){"sh", "-c", script, spawn_bin("trireme"), golden(from[k]),
-                                          to, NULL},
+                    (const char *const[]){"sh", "-c", script, spawn_bin("trireme"),
+                                          ckpt_golden(from[k]), to, NULL},
                     NULL);
         assert_int_equal(spawn_wait(&s), 1);
         assert_non_null(strstr(SPAWN_ERR(&s), "File too large"));
@@ -231,7 +199,7 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
                                     k == 0 ? "exec \"$0\" ckpt show \"$1\" >/dev/full"
                                            : "exec \"$0\" ckpt show \"$1\" >&-",
                                     spawn_bin("trireme"),
-                                    golden(from[0]),
+                                    ckpt_golden(from[0]),
                                     NULL};
 
         spawn_start(&s, argv, NULL);
@@ -245,14 +213,14 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
 static void mistakes_are_told(void **state)
 {
     (void)state;
-    expect(2, "shwo", "x", NULL, NULL, "did you mean show?");
-    expect(2, "show", NULL, NULL, NULL, "which file? PATH is missing");
-    expect(2, "show", "x", "y", NULL, "show takes 1 path: what is y?");
-    expect(2, "show", "--all", NULL, NULL, "no option named --all");
-    expect(2, "convert", "x", NULL, NULL, "TO is missing");
-    expect(2, "convert", "x", "y", NULL, "what kind of file is y?");
-    expect(2, "convert", "x", "y", "--to=torhc", "did you mean torch?");
-    expect(2, "convert", "x", "y", "--to", "--to needs a value");
+    CKPT(2, "did you mean show?", "shwo", "x");
+    CKPT(2, "which file? PATH is missing", "show");
+    CKPT(2, "show takes 1 path: what is y?", "show", "x", "y");
+    CKPT(2, "no option named --all", "show", "--all");
+    CKPT(2, "TO is missing", "convert", "x");
+    CKPT(2, "what kind of file is y?", "convert", "x", "y");
+    CKPT(2, "did you mean torch?", "convert", "x", "y", "--to=torhc");
+    CKPT(2, "--to needs a value", "convert", "x", "y", "--to");
 }
 
 static const struct CMUnitTest tests[] = {

@@ -1,7 +1,9 @@
 /*
  * ckpt.c - `trireme ckpt ACTION ...`: files of weights and checkpoints from the command line.
  */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -22,12 +24,100 @@ static int look(const char *action, const char *path)
     return whole ? COMMAND_OK : COMMAND_FAILED;
 }
 
+/* "500MB", "2GiB", "1000": as huggingface's max_shard_size. False: it is none. */
+static bool read_bytes(const char *text, uint64_t *bytes_out)
+{
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } units[] = {{"", 1},
+                 {"KB", 1000},
+                 {"MB", 1000000},
+                 {"GB", 1000000000},
+                 {"KiB", UINT64_C(1) << 10},
+                 {"MiB", UINT64_C(1) << 20},
+                 {"GiB", UINT64_C(1) << 30}};
+    char *end;
+    unsigned long long number;
+
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
+        if (strcasecmp(end, units[i].unit) == 0)
+            return errno == 0 && number > 0 &&
+                   !__builtin_mul_overflow((uint64_t)number, units[i].bytes, bytes_out);
+    return false;
+}
+
+/* --- convert -------------------------------------------------------------- */
+
+typedef enum option { PREFIX, SHARD_SIZE, TO, ALL } option; /* those from ALL on have no value */
+
+static const char *const options[] = {
+    [PREFIX] = "--prefix", [SHARD_SIZE] = "--shard-size", [TO] = "--to", [ALL] = "--all", NULL};
+
+static int take_option(trii_conversion *what, option which, const char *value, const char **kind)
+{
+    if (which != ALL && value == NULL)
+        return command_usage("ckpt", "%s needs a value", options[which]);
+    if (which == PREFIX)
+        what->prefix = value;
+    else if (which == ALL)
+        what->prefix = "";
+    else if (which == TO)
+        *kind = value;
+    else if (!read_bytes(value, &what->shard_bytes))
+        return command_usage("ckpt", "--shard-size %s: bytes, such as 500MB or 2GiB", value);
+    return COMMAND_OK;
+}
+
+static int run_convert(int argc, char **argv)
+{
+    trii_conversion what = {.from = NULL};
+    const char *kind = NULL;
+
+    for (int i = 2; i < argc; i++) {
+        char *value = NULL;
+        int which = command_option(options, ALL, argc, argv, &i, &value), status;
+
+        if (which >= 0) {
+            status = take_option(&what, (option)which, value, &kind);
+            if (status != COMMAND_OK)
+                return status;
+        } else if (argv[i][0] == '-' && argv[i][1] != '\0')
+            return command_unknown("ckpt", "no option named", argv[i], options);
+        else if (what.to != NULL)
+            return command_usage("ckpt", "convert takes 2 paths: what is %s?", argv[i]);
+        else if (what.from != NULL)
+            what.to = argv[i];
+        else
+            what.from = argv[i];
+    }
+    if (what.to == NULL)
+        return command_usage("ckpt", "convert FROM TO: %s is missing",
+                             what.from == NULL ? "FROM" : "TO");
+    return ckpt_convert(&what, kind);
+}
+
+/* --- all ------------------------------------------------------------------ */
+
+static int run_look(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++)
+        if (argv[i][0] == '-' && argv[i][1] != '\0')
+            return command_unknown("ckpt", "no option named", argv[i], (const char *const[]){NULL});
+    if (argc < 3)
+        return command_usage("ckpt", "which file? PATH is missing");
+    if (argc > 3)
+        return command_usage("ckpt", "%s takes 1 path: what is %s?", argv[1], argv[3]);
+    return look(argv[1], argv[2]);
+}
+
 static int run_ckpt(int argc, char **argv)
 {
-    static const char *const names[] = {"--prefix", "--to", "--all", NULL};
-    const char *paths[2] = {NULL, NULL}, *prefix = NULL, *kind = NULL;
-    const int n_paths = argc >= 2 && strcmp(argv[1], "convert") == 0 ? 2 : 1;
-    int n = 0, known = 0;
+    int known = 0;
 
     if (argc < 2)
         return command_usage("ckpt", "what is to be done? `show PATH` prints what is in a file");
@@ -35,34 +125,7 @@ static int run_ckpt(int argc, char **argv)
         known++;
     if (actions[known] == NULL)
         return command_unknown("ckpt", "no action named", argv[1], actions);
-    for (int i = 2; i < argc; i++) {
-        char *value = NULL;
-        int option = n_paths == 2 ? command_option(names, 2, argc, argv, &i, &value) : -1;
-
-        if ((option == 0 || option == 1) && value == NULL)
-            return command_usage("ckpt", "%s needs a value", names[option]);
-        if (option == 0)
-            prefix = value;
-        else if (option == 1)
-            kind = value;
-        else if (option == 2)
-            prefix = "";
-        else if (argv[i][0] == '-' && argv[i][1] != '\0')
-            return command_unknown("ckpt", "no option named", argv[i],
-                                   n_paths == 2 ? names : (const char *const[]){NULL});
-        else if (n == n_paths)
-            return command_usage("ckpt", "%s takes %d path%s: what is %s?", argv[1], n_paths,
-                                 n_paths == 1 ? "" : "s", argv[i]);
-        else
-            paths[n++] = argv[i];
-    }
-    if (n < n_paths)
-        return command_usage(
-            "ckpt", n_paths == 2 ? "convert FROM TO: %s is missing" : "which file? %s is missing",
-            n_paths == 1 ? "PATH"
-            : n == 0     ? "FROM"
-                         : "TO");
-    return n_paths == 2 ? ckpt_convert(paths[0], paths[1], kind, prefix) : look(argv[1], paths[0]);
+    return strcmp(argv[1], "convert") == 0 ? run_convert(argc, argv) : run_look(argc, argv);
 }
 
 const command command_ckpt = {
@@ -70,25 +133,36 @@ const command command_ckpt = {
     .summary = "shows, verifies and converts files of weights and checkpoints",
     .help = "usage: trireme ckpt show PATH\n"
             "       trireme ckpt verify PATH\n"
-            "       trireme ckpt convert FROM TO [--to KIND] [--prefix PREFIX | --all]\n"
+            "       trireme ckpt convert FROM TO [--to KIND] [--shard-size BYTES]\n"
+            "                            [--prefix PREFIX | --all]\n"
             "\n"
-            "PATH and FROM are a file of safetensors or of torch.save, which its contents\n"
-            "say, not its name; or a folder of Trireme checkpoints, or one of them.\n"
+            "PATH and FROM are a file of safetensors or of torch.save, a folder of such\n"
+            "files with the index that hubs put there, a folder of\n"
+            "torch.distributed.checkpoint, one that DeepSpeed's save_checkpoint wrote, or a\n"
+            "folder of Trireme checkpoints, or one of them. Contents say what it is, not\n"
+            "its name.\n"
             "\n"
-            "show prints what kind it is, what it holds beside tensors, and the name, dtype,\n"
-            "shape and bytes of each tensor, with what is odd about it: tied to another, a\n"
-            "view, not contiguous, of a type that Trireme has not. Of a folder it takes the\n"
-            "newest checkpoint that is whole.\n"
+            "show prints what kind it is, what it holds beside tensors, and the name,\n"
+            "dtype, shape and bytes of each tensor, with what is odd about it: tied to\n"
+            "another, a view, not contiguous, in several pieces, of a type that Trireme has\n"
+            "not. Of a folder of checkpoints it takes the newest that is whole.\n"
             "\n"
-            "verify reads everything, compares all checksums, and names what is damaged, and\n"
-            "tensors that hold NaN or Inf. Of a folder it takes all checkpoints.\n"
+            "verify reads everything, compares all checksums, and names what is damaged,\n"
+            "and tensors that hold NaN or Inf. Of a folder it takes all checkpoints.\n"
+            "Safetensors and files of torch before 1.6 have no checksums: what is told of\n"
+            "them is whether they can be read.\n"
             "\n"
             "convert writes the tensors of FROM, of a checkpoint those of the model, to TO,\n"
-            "which appears when it is complete and on disk. Of a file of torch.save it takes\n"
-            "the model's state where that is below a key, such as state_dict or model.\n"
+            "which appears when it is complete and on disk. Of a file of torch.save it\n"
+            "takes the model's state where that is below a key, such as state_dict or\n"
+            "model; of DeepSpeed's ZeRO the f32 weights that the ranks have in pieces. It\n"
+            "needs some 10 MB of memory, and a tensor's size where ranks have divided its\n"
+            "columns.\n"
             "\n"
-            "  --to KIND        safetensors or torch; default: by TO's name: .safetensors,\n"
-            "                   or .pth, .pt, .bin\n"
+            "  --to KIND        safetensors, torch, or hub: a folder of safetensors files\n"
+            "                   with an index; default: by TO's name: .safetensors, or\n"
+            "                   .pth, .pt, .bin\n"
+            "  --shard-size N   hub: bytes of a file, such as 500MB or 2GiB; default: 5GB\n"
             "  --prefix PREFIX  only tensors whose names begin with PREFIX, which is dropped\n"
             "  --all            all tensors\n"
             "\n"
@@ -96,6 +170,7 @@ const command command_ckpt = {
             "not be read or written, 2 wrong usage.\n"
             "\n"
             "  trireme ckpt show resnet18.pth\n"
-            "  trireme ckpt convert resnet18.pth resnet18.safetensors\n",
+            "  trireme ckpt convert resnet18.pth resnet18.safetensors\n"
+            "  trireme ckpt convert out/global_step500 for-the-hub --to hub\n",
     .run = run_ckpt,
 };

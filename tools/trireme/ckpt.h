@@ -6,12 +6,34 @@
 
 #include <trireme/torch_file.h>
 
+#include "train/checkpoint/convert.h"
+#include "train/checkpoint/tensor_stream.h"
+
 /* Prints what is in a file or a folder. Errors: those of reading it. */
 tri_status ckpt_show(const char *path) TRI_MUST_CHECK;
 /* Reads all of it, and prints what is damaged, which is no failure of the call. */
 tri_status ckpt_verify(const char *path, bool *whole_out) TRI_MUST_CHECK;
-/* kind: "safetensors", "torch", or NULL: by the suffix of `to`. prefix: as trii_conversion's. */
-int ckpt_convert(const char *from, const char *to, const char *kind, const char *prefix);
+/* what: from, to, and what the options say; kind: of `to`, or NULL: by its suffix. The exit status.
+ */
+int ckpt_convert(trii_conversion *what, const char *kind);
+
+/* --- ckpt_kind.c ---------------------------------------------------------- */
+
+typedef struct ckpt_place {
+    char *own_path;       /* release with trii_free in any case */
+    bool has_checkpoints; /* of Trireme, though they may be damaged */
+} ckpt_place;
+
+/* What the path leads to: itself, or the folder of the tag that its `latest` names. */
+tri_status ckpt_place_of(const char *path, ckpt_place *place_out) TRI_MUST_CHECK;
+
+typedef struct ckpt_kind {
+    const char *text; /* "a file of safetensors" */
+    bool has_checksums;
+} ckpt_kind;
+
+/* Not of a model in pieces. */
+ckpt_kind ckpt_kind_of(trii_tensor_stream *stream);
 
 /* --- ckpt_table.c --------------------------------------------------------- */
 

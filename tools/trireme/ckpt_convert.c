@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/err.h"
 #include "ckpt.h"
 #include "command.h"
@@ -13,7 +14,6 @@
 #include "os/signal.h"
 #include "os/stop_signal.h"
 #include "os/terminal.h"
-#include "train/checkpoint/convert.h"
 
 typedef struct progress {
     int64_t shown_ns;
@@ -51,29 +51,79 @@ static const char *kind_of(const char *to, const char *kind)
     return ends_with(to, ".pth") || ends_with(to, ".pt") || ends_with(to, ".bin") ? "torch" : NULL;
 }
 
-int ckpt_convert(const char *from, const char *to, const char *kind, const char *prefix)
+/* What is read and not written; NULL: it is none of these. */
+static const char *instead_of(const char *kind)
 {
-    static const char *const kinds[] = {"safetensors", "torch", NULL};
-    progress p = {.shown_ns = 0};
-    trii_conversion what = {.from = from, .to = to, .prefix = prefix, .go_on = go_on, .arg = &p};
-    trii_converted told;
-    tri_status status;
-    int columns;
+    static const struct {
+        const char *kind, *instead;
+    } rows[] = {
+        {"dcp", "load a file of torch.save, and torch.distributed.checkpoint.save writes it"},
+        {"deepspeed", "load a file of torch.save into the model that deepspeed.initialize gets"},
+        {"zero", "load a file of torch.save into the model that deepspeed.initialize gets"},
+        {"trireme", "tri_load takes any of these files, and tri_checkpoint_save writes it"},
+    };
 
-    kind = kind_of(to, kind);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(rows[i].kind, kind) == 0)
+            return rows[i].instead;
+    return NULL;
+}
+
+static int set_kind(trii_conversion *what, const char *kind)
+{
+    static const char *const kinds[] = {"safetensors", "torch", "hub", NULL};
+
+    kind = kind_of(what->to, kind);
     if (kind == NULL)
         return command_usage("ckpt",
                              "what kind of file is %s? Its name ends neither in .safetensors nor "
                              "in .pth, .pt or .bin; --to says it",
-                             to);
-    if (strcmp(kind, kinds[0]) != 0 && strcmp(kind, kinds[1]) != 0)
+                             what->to);
+    if (instead_of(kind) != NULL)
+        return command_usage("ckpt", "%s is read, not written: %s", kind, instead_of(kind));
+    if (strcmp(kind, "safetensors") == 0)
+        what->kind = TRII_CONVERT_SAFETENSORS;
+    else if (strcmp(kind, "torch") == 0)
+        what->kind = TRII_CONVERT_TORCH;
+    else if (strcmp(kind, "hub") == 0)
+        what->kind = TRII_CONVERT_HUB;
+    else
         return command_unknown("ckpt", "no kind of file named", kind, kinds);
-    what.kind = strcmp(kind, "torch") == 0 ? TRII_CONVERT_TORCH : TRII_CONVERT_SAFETENSORS;
+    if (what->shard_bytes > 0 && what->kind != TRII_CONVERT_HUB)
+        return command_usage("ckpt", "--shard-size is for --to hub: a file is one file");
+    if (what->shard_bytes == 0)
+        what->shard_bytes = UINT64_C(5000000000);
+    return COMMAND_OK;
+}
+
+static tri_status convert(trii_conversion *what, trii_converted *told)
+{
+    ckpt_place place;
+    tri_status status = ckpt_place_of(what->from, &place);
+
+    what->from = place.own_path;
+    if (status == TRI_OK)
+        status = trii_stop_signal_watch();
+    if (status == TRI_OK)
+        status = trii_convert(what, told);
+    trii_free(place.own_path);
+    return status;
+}
+
+int ckpt_convert(trii_conversion *what, const char *kind)
+{
+    progress p = {.shown_ns = 0};
+    trii_converted told;
+    tri_status status;
+    int columns, usage = set_kind(what, kind);
+
+    if (usage != COMMAND_OK)
+        return usage;
+    what->go_on = go_on;
+    what->arg = &p;
     p.is_seen = trii_terminal(stderr, &columns);
     trii_signal_ignore(SIGXFSZ); /* a file that may not grow is an error as any other */
-    status = trii_stop_signal_watch();
-    if (status == TRI_OK)
-        status = trii_convert(&what, &told);
+    status = convert(what, &told);
     if (status != TRI_OK) {
         fprintf(stderr, "%strireme ckpt: %s\n", p.is_seen && p.shown_ns != 0 ? "\n" : "",
                 tri_last_error());
@@ -82,12 +132,18 @@ int ckpt_convert(const char *from, const char *to, const char *kind, const char 
     printf("%" PRId64 " tensor%s, ", told.n, told.n == 1 ? "" : "s");
     ckpt_print_bytes(told.bytes);
     fputs(" in ", stdout);
-    ckpt_print_text(to, 0);
+    ckpt_print_text(what->to, 0);
     putchar('\n');
     if (told.n_left_out > 0) {
-        printf("%" PRId64 " left out: not below ", told.n_left_out);
-        ckpt_print_text(prefix != NULL ? prefix : told.prefix, 0);
-        puts(prefix != NULL ? "" : " (--all takes everything)");
+        const char *prefix = what->prefix != NULL ? what->prefix : told.prefix;
+
+        printf("%" PRId64 " left out: ", told.n_left_out);
+        if (prefix[0] == '\0')
+            fputs("the index does not list them", stdout);
+        else
+            fputs("not below ", stdout);
+        ckpt_print_text(prefix, 0);
+        puts(what->prefix != NULL || prefix[0] == '\0' ? "" : " (--all takes everything)");
     }
     return COMMAND_OK;
 }

@@ -12,17 +12,24 @@
 #include "train/checkpoint/tensor_stream.h"
 #include "train/torch/strided.h"
 
-/* --- torch.save ----------------------------------------------------------- */
+/* --- storages of torch.save ----------------------------------------------- */
 
 typedef struct by_storage {
+    const tri_torch_file *file;
     const tri_torch_tensor *tensor;
     int64_t index;
 } by_storage;
 
+static bool is_same_storage(const by_storage *a, const by_storage *b)
+{
+    return a->file == b->file && strcmp(a->tensor->storage, b->tensor->storage) == 0;
+}
+
 static int compare(const void *a, const void *b)
 {
     const by_storage *x = a, *y = b;
-    int order = strcmp(x->tensor->storage, y->tensor->storage);
+    int order = x->file != y->file ? (x->file > y->file) - (x->file < y->file)
+                                   : strcmp(x->tensor->storage, y->tensor->storage);
 
     return order != 0 ? order : (x->index > y->index) - (x->index < y->index);
 }
@@ -53,23 +60,67 @@ static void note_torch(ckpt_row *row, const tri_torch_tensor *t, const tri_torch
                  used > 0 ? ", " : "");
 }
 
-static tri_status note_storages(const tri_torch_file *file, ckpt_row *rows, int64_t n)
+static tri_status note_storages(trii_weights *weights, ckpt_row *rows)
 {
-    by_storage *sorted = trii_alloc((size_t)n, sizeof(*sorted), "tensors");
-    const tri_torch_tensor *first = NULL;
+    by_storage *sorted = trii_alloc((size_t)weights->n, sizeof(*sorted), "tensors");
+    const by_storage *first = NULL;
+    size_t n = 0;
+    tri_status status = sorted != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    if (sorted == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < n; i++)
-        sorted[i] = (by_storage){tri_torch_at(file, i), i};
-    qsort(sorted, (size_t)n, sizeof(*sorted), compare);
-    for (int64_t i = 0; i < n; i++) {
-        if (i == 0 || strcmp(first->storage, sorted[i].tensor->storage) != 0)
-            first = sorted[i].tensor;
-        note_torch(&rows[sorted[i].index], sorted[i].tensor, first);
+    for (int64_t i = 0; i < weights->n && status == TRI_OK; i++) {
+        trii_weights_run run;
+
+        status = weights->kind->run(weights, i, 0, &run);
+        if (status == TRI_OK && run.torch != NULL)
+            sorted[n++] = (by_storage){run.torch, run.tensor, i};
+    }
+    if (status == TRI_OK && n > 0)
+        qsort(sorted, n, sizeof(*sorted), compare);
+    for (size_t i = 0; i < n && status == TRI_OK; i++) {
+        if (i == 0 || !is_same_storage(first, &sorted[i]))
+            first = &sorted[i];
+        note_torch(&rows[sorted[i].index], sorted[i].tensor, first->tensor);
     }
     trii_free(sorted);
-    return TRI_OK;
+    return status;
+}
+
+/* --- folders -------------------------------------------------------------- */
+
+static void note(ckpt_row *row, const char *text)
+{
+    size_t used = strlen(row->note);
+
+    snprintf(row->note + used, sizeof(row->note) - used, "%s%s", used > 0 ? ", " : "", text);
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* In which file, or in how many pieces. */
+static tri_status note_runs(trii_weights *weights, int64_t index, bool names_file, ckpt_row *row)
+{
+    trii_weights_run run = {.bytes = 1};
+    char text[128] = "";
+    int64_t n = 0;
+    tri_status status = TRI_OK;
+
+    for (; status == TRI_OK && run.bytes > 0; n++) {
+        status = weights->kind->run(weights, index, n, &run);
+        if (status == TRI_OK && n == 0 && run.path != NULL && names_file)
+            snprintf(text, sizeof(text), "in %s", last_part(run.path));
+        if (status == TRI_OK && n == 0 && run.path == NULL && run.bytes > 0)
+            snprintf(text, sizeof(text), "in pieces, by columns");
+    }
+    if (n > 2)
+        snprintf(text, sizeof(text), "in %" PRId64 " pieces", n - 1);
+    if (text[0] != '\0')
+        note(row, text);
+    return status;
 }
 
 /* --- a checkpoint --------------------------------------------------------- */
@@ -156,52 +207,63 @@ static tri_status show_checkpoint(const char *folder)
     return status;
 }
 
-/* --- a file --------------------------------------------------------------- */
+/* --- weights -------------------------------------------------------------- */
 
-static tri_status show_tensors(const trii_tensor_stream *stream)
+static tri_status show_tensors(trii_tensor_stream *stream)
 {
+    trii_weights *weights = &stream->weights;
+    const bool is_index = strcmp(weights->kind->name, "index") == 0,
+               is_file = strcmp(weights->kind->name, "safetensors") == 0 ||
+                         strcmp(weights->kind->name, "torch.save") == 0;
     ckpt_row *rows = trii_alloc((size_t)stream->n, sizeof(*rows), "tensors");
     tri_status status = rows != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    for (int64_t i = 0; i < stream->n && status == TRI_OK; i++)
+    for (int64_t i = 0; i < stream->n && status == TRI_OK; i++) {
         rows[i] = ckpt_row_of(&stream->entries[i]);
-    if (status == TRI_OK && stream->torch != NULL)
-        status = note_storages(stream->torch, rows, stream->n);
+        if (!is_file)
+            status = note_runs(weights, i, is_index, &rows[i]);
+    }
+    if (status == TRI_OK && (is_file || is_index))
+        status = note_storages(weights, rows);
     if (status == TRI_OK)
         ckpt_table_print(rows, stream->n);
+    if (status == TRI_OK && is_index && weights->n_left_out > 0)
+        printf("%" PRId64 " more in its files, which the index does not list\n",
+               weights->n_left_out);
     trii_free(rows);
     return status;
 }
 
-static tri_status show_file(const char *path)
+static tri_status show_weights(const char *path)
 {
     trii_tensor_stream stream;
-    tri_status status = trii_tensor_stream_open(path, &stream);
+    tri_status status = trii_tensor_stream_open(path, TRII_WEIGHTS_ALL, &stream);
     const tri_metadata *texts;
-    int64_t n;
+    const tri_torch_value *root;
+    int64_t n = 0;
 
     if (status == TRI_OK) {
         ckpt_print_text(path, 0);
-        printf(": a file of %s\n", trii_tensor_stream_kind(&stream));
-    }
-    if (status == TRI_OK && stream.torch != NULL)
-        ckpt_values_print(tri_torch_root(stream.torch));
-    if (status == TRI_OK && stream.safetensors != NULL) {
-        texts = trii_safetensors_texts(stream.safetensors, &n);
+        printf(": %s\n", ckpt_kind_of(&stream).text);
+        root = trii_weights_root(&stream.weights);
+        if (root != NULL)
+            ckpt_values_print(root);
+        texts = trii_weights_texts(&stream.weights, &n);
         print_texts(texts, n, "metadata");
-    }
-    if (status == TRI_OK)
         status = show_tensors(&stream);
+    }
     trii_tensor_stream_close(&stream);
     return status;
 }
 
 tri_status ckpt_show(const char *path)
 {
-    bool is_folder;
-    tri_status status = trii_path_leads_to_folder(path, &is_folder);
+    ckpt_place place;
+    tri_status status = ckpt_place_of(path, &place);
 
-    if (status != TRI_OK)
-        return status;
-    return is_folder ? show_checkpoint(path) : show_file(path);
+    if (status == TRI_OK)
+        status =
+            place.has_checkpoints ? show_checkpoint(place.own_path) : show_weights(place.own_path);
+    trii_free(place.own_path);
+    return status;
 }

@@ -3,6 +3,7 @@
  * folder, compares checksums, and counts NaN and Inf.
  */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 #include "base/err.h"
 #include "ckpt.h"
 #include "os/file.h"
+#include "os/folder.h"
 #include "train/checkpoint/tensor_stream.h"
 
 /* --- NaN and Inf ---------------------------------------------------------- */
@@ -127,28 +129,85 @@ static tri_status verify_tensors(trii_tensor_stream *stream, verdict *v)
     return status;
 }
 
-/* whole_io: stays as it is unless something is damaged. */
-static tri_status verify_file(const char *path, bool *whole_io)
+/* One of the files; NULL: they are not DeepSpeed's. */
+static tri_status file_of_states(trii_tensor_stream *stream, char **own_path_out)
+{
+    trii_weights *weights = &stream->weights;
+    trii_weights_run run = {.path = NULL};
+    tri_status status = TRI_OK;
+
+    *own_path_out = NULL;
+    if (strcmp(weights->kind->name, "DeepSpeed") != 0)
+        return TRI_OK;
+    for (int64_t i = 0; i < weights->n && run.path == NULL && status == TRI_OK; i++)
+        status = weights->kind->run(weights, i, 0, &run);
+    if (status != TRI_OK || run.path == NULL)
+        return status;
+    *own_path_out = trii_strdup(run.path, "path");
+    return *own_path_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+/* summed: something else has a checksum of all of it. whole_io: stays as it is unless something is
+ * damaged. */
+static tri_status verify_weights(const char *path, bool summed, bool *whole_io,
+                                 char **own_states_out)
 {
     trii_tensor_stream stream;
     verdict v = {.n = 0};
-    tri_status status = trii_tensor_stream_open(path, &stream);
+    ckpt_kind kind;
+    tri_status status = trii_tensor_stream_open(path, TRII_WEIGHTS_ALL, &stream);
 
     if (is_damage(status)) {
         tell(tri_last_error());
         *whole_io = false;
-        status = TRI_OK;
-    } else if (status == TRI_OK) {
-        status = verify_tensors(&stream, &v);
-        *whole_io = *whole_io && v.damaged == 0;
+        trii_tensor_stream_close(&stream);
+        return TRI_OK;
     }
+    if (status == TRI_OK) {
+        kind = ckpt_kind_of(&stream);
+        status = verify_tensors(&stream, &v);
+    }
+    *whole_io = *whole_io && v.damaged == 0;
     if (status == TRI_OK && v.n > 0) {
         ckpt_print_text(path, 0);
         printf(": %" PRId64 " tensor%s, ", v.n, v.n == 1 ? "" : "s");
         ckpt_print_bytes(v.bytes);
-        printf(", %" PRId64 " damaged, %" PRId64 " with NaN or Inf\n", v.damaged, v.odd);
+        printf(", %" PRId64 " damaged, %" PRId64 " with NaN or Inf%s\n", v.damaged, v.odd,
+               summed || kind.has_checksums ? "" : "; it has no checksums to compare");
     }
+    if (status == TRI_OK && own_states_out != NULL)
+        status = file_of_states(&stream, own_states_out);
     trii_tensor_stream_close(&stream);
+    return status;
+}
+
+static tri_status verify_file(const char *path, bool summed, bool *whole_io)
+{
+    return verify_weights(path, summed, whole_io, NULL);
+}
+
+/* The files of all ranks of DeepSpeed beside this one: more is in them than the weights. */
+static tri_status verify_states(const char *first, bool *whole_io)
+{
+    static const char suffix[] = "_states.pt";
+    char *folder = trii_path_beside(first, ""), **names = NULL;
+    int n = 0;
+    tri_status status =
+        folder != NULL ? trii_folder_list(folder[0] != '\0' ? folder : ".", INT_MAX, &names, &n)
+                       : TRI_ERR_NO_MEMORY;
+
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        const size_t bytes = strlen(names[i]), end = sizeof(suffix) - 1;
+        char *path;
+
+        if (bytes < end || strcmp(names[i] + bytes - end, suffix) != 0)
+            continue;
+        path = trii_path_beside(first, names[i]);
+        status = path != NULL ? verify_file(path, false, whole_io) : TRI_ERR_NO_MEMORY;
+        trii_free(path);
+    }
+    trii_folder_free_names(names, n);
+    trii_free(folder);
     return status;
 }
 
@@ -174,7 +233,7 @@ static tri_status verify_checkpoint(const char *dir, bool *whole_io)
         if (n <= suffix || strcmp(file + n - suffix, TRII_TENSORS_SUFFIX) != 0)
             continue;
         path = trii_path_join(dir, file);
-        status = path != NULL ? verify_file(path, whole_io) : TRI_ERR_NO_MEMORY;
+        status = path != NULL ? verify_file(path, true, whole_io) : TRI_ERR_NO_MEMORY;
         trii_free(path);
     }
     if (status == TRI_OK) {
@@ -194,9 +253,6 @@ static tri_status verify_folder(const char *folder, bool *whole_io)
     if (trii_saved_look_at(folder).has_manifest)
         return verify_checkpoint(folder, whole_io);
     status = trii_saved_list(folder, &saved, &n);
-    if (status == TRI_OK && n == 0)
-        status =
-            TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there is no checkpoint of Trireme in it", folder);
     for (int i = 0; i < n && status == TRI_OK; i++) {
         char *dir = trii_path_join(folder, saved[i].name);
 
@@ -209,11 +265,18 @@ static tri_status verify_folder(const char *folder, bool *whole_io)
 
 tri_status ckpt_verify(const char *path, bool *whole_out)
 {
-    bool is_folder;
-    tri_status status = trii_path_leads_to_folder(path, &is_folder);
+    ckpt_place place;
+    char *states = NULL;
+    tri_status status = ckpt_place_of(path, &place);
 
     *whole_out = true;
-    if (status != TRI_OK)
-        return status;
-    return is_folder ? verify_folder(path, whole_out) : verify_file(path, whole_out);
+    if (status == TRI_OK && place.has_checkpoints)
+        status = verify_folder(place.own_path, whole_out);
+    else if (status == TRI_OK)
+        status = verify_weights(place.own_path, false, whole_out, &states);
+    if (status == TRI_OK && states != NULL)
+        status = verify_states(states, whole_out);
+    trii_free(states);
+    trii_free(place.own_path);
+    return status;
 }

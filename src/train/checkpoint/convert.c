@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "train/checkpoint/hub_write.h"
 #include "train/checkpoint/tensor_stream.h"
 #include "train/checkpoint/weights.h"
 #include "train/torch/torch_write.h"
@@ -43,24 +44,26 @@ static tri_status give(void *arg, int64_t index, const trii_sink *to)
     return trii_tensor_stream_give(&c->from, c->index_of[index], &(trii_sink){pass, c});
 }
 
-static tri_status choose_prefix(const converter *c, const char **prefix_out)
+static tri_status open_from(converter *c)
 {
-    tri_status status = TRI_OK;
+    const trii_conversion *what = c->what;
+    tri_status status = trii_tensor_stream_open(
+        what->from, what->prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE, &c->from);
 
-    *prefix_out = c->what->prefix;
-    if (*prefix_out != NULL)
-        return TRI_OK;
-    *prefix_out = c->told->prefix;
-    if (c->from.torch != NULL)
-        status = trii_weights_torch_prefix(c->from.path, tri_torch_root(c->from.torch),
-                                           c->told->prefix, sizeof(c->told->prefix));
-    return status == TRI_ERR_FORMAT ? TRI_OK : status; /* no usual key: all of it */
+    if (status != TRI_ERR_FORMAT || what->prefix != NULL)
+        return status;
+    /* Perhaps there is only no usual key: all of it. */
+    trii_tensor_stream_close(&c->from);
+    return trii_tensor_stream_open(what->from, TRII_WEIGHTS_ALL, &c->from);
 }
 
-static tri_status choose(converter *c, const char *prefix)
+static tri_status choose(converter *c)
 {
+    const char *prefix = c->what->prefix != NULL ? c->what->prefix : "";
     const size_t skip = strlen(prefix);
 
+    c->told->n_left_out = c->from.weights.n_left_out;
+    memcpy(c->told->prefix, c->from.weights.prefix, sizeof(c->told->prefix));
     for (int64_t i = 0; i < c->from.n; i++) {
         tri_safetensors_entry e = c->from.entries[i];
 
@@ -72,49 +75,62 @@ static tri_status choose(converter *c, const char *prefix)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                              "%s: tensor %s is of %s, which Trireme has not; a prefix can choose "
                              "others",
-                             c->from.path, e.name, e.type_name);
+                             c->what->from, e.name, e.type_name);
         e.name += skip;
         c->index_of[c->told->n] = i;
         c->entries[c->told->n++] = e;
         c->told->bytes += e.bytes;
     }
     if (c->told->n == 0 && skip > 0)
-        return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no tensor's name begins with %s", c->from.path,
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no tensor's name begins with %s", c->what->from,
                          prefix);
     return TRI_OK;
 }
 
-static tri_status write_safetensors(const converter *c, const trii_feed *feed)
+static tri_status write_to(converter *c)
 {
     static const tri_metadata format = {"format", "pt"}; /* transformers asks for it */
-    const tri_metadata *meta = &format;
-    int64_t n = 1;
+    const trii_conversion *what = c->what;
+    const trii_feed feed = {give, c};
+    const int64_t n = c->told->n;
+    int64_t n_meta = 1;
+    const tri_metadata *meta = trii_weights_texts(&c->from.weights, &n_meta);
 
-    if (c->from.safetensors != NULL)
-        meta = trii_safetensors_texts(c->from.safetensors, &n);
-    return trii_safetensors_write_fed(c->what->to, c->entries, c->told->n, meta, (int)n, feed);
+    if (what->kind == TRII_CONVERT_HUB && n_meta == 0) {
+        n_meta = 1;
+        meta = NULL;
+    }
+    if (meta == NULL)
+        meta = &format;
+    switch (what->kind) {
+    case TRII_CONVERT_TORCH:
+        return trii_torch_write(what->to, c->entries, n, &feed);
+    case TRII_CONVERT_HUB:
+        return trii_hub_write(&(trii_hub){.path = what->to,
+                                          .entries = c->entries,
+                                          .n = n,
+                                          .meta = meta,
+                                          .n_meta = (int)n_meta,
+                                          .shard_bytes = what->shard_bytes},
+                              &feed);
+    case TRII_CONVERT_SAFETENSORS:
+        break;
+    }
+    return trii_safetensors_write_fed(what->to, c->entries, n, meta, (int)n_meta, &feed);
 }
 
 static tri_status convert(converter *c)
 {
-    const trii_feed feed = {give, c};
-    const char *prefix;
-    tri_status status = trii_tensor_stream_open(c->what->from, &c->from);
+    tri_status status = open_from(c);
 
-    if (status == TRI_OK)
-        status = choose_prefix(c, &prefix);
     if (status != TRI_OK)
         return status;
     c->entries = trii_alloc((size_t)c->from.n, sizeof(*c->entries), "tensors");
     c->index_of = trii_alloc((size_t)c->from.n, sizeof(*c->index_of), "tensors");
     if (c->entries == NULL || c->index_of == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = choose(c, prefix);
-    if (status != TRI_OK)
-        return status;
-    if (c->what->kind == TRII_CONVERT_TORCH)
-        return trii_torch_write(c->what->to, c->entries, c->told->n, &feed);
-    return write_safetensors(c, &feed);
+    status = choose(c);
+    return status == TRI_OK ? write_to(c) : status;
 }
 
 tri_status trii_convert(const trii_conversion *what, trii_converted *told_out)

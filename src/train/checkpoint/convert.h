@@ -8,12 +8,17 @@
 
 #include "base/compiler.h"
 
-typedef enum trii_convert_kind { TRII_CONVERT_SAFETENSORS, TRII_CONVERT_TORCH } trii_convert_kind;
+typedef enum trii_convert_kind {
+    TRII_CONVERT_SAFETENSORS,
+    TRII_CONVERT_TORCH,
+    TRII_CONVERT_HUB
+} trii_convert_kind;
 
 typedef struct trii_conversion {
-    const char *from; /* a file or a checkpoint, as trii_tensor_stream_open takes it */
+    const char *from; /* as trii_tensor_stream_open takes it */
     const char *to;
     trii_convert_kind kind; /* of `to` */
+    uint64_t shard_bytes;   /* HUB: trii_hub's */
     const char *prefix;     /* only tensors whose names begin with it, which is dropped. NULL: a
                              * module's state, where tri_load would find it; "": all */
     bool (*go_on)(void *arg, uint64_t done, uint64_t bytes); /* after each block; false: stop. NULL
@@ -27,10 +32,11 @@ typedef struct trii_converted {
     char prefix[64];       /* that was chosen */
 } trii_converted;
 
-/* The file appears when it is complete and on disk. Takes as much memory as the tensors' names and
- * a block of 256 KiB; tensors that ranks have saved in pieces, and those that do not lie in a row,
- * more. Errors: those of the two files; NOT_FOUND (no such prefix), UNSUPPORTED (a type that
- * Trireme has not), ABORTED (go_on said so). */
+/* The file, or the folder, appears when it is complete and on disk. Takes as much memory as the
+ * tensors' names and a block of 256 KiB; tensors that torch.distributed.checkpoint has divided by
+ * other dimensions than the first, and those that do not lie in a row, more. Errors: those of the
+ * two files; NOT_FOUND (no such prefix), UNSUPPORTED (a type that Trireme has not), ABORTED (go_on
+ * said so). */
 tri_status trii_convert(const trii_conversion *what, trii_converted *told_out) TRI_MUST_CHECK;
 
 #endif

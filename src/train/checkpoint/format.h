@@ -88,6 +88,7 @@ tri_status trii_safetensors_write_fed(const char *path, const tri_safetensors_en
                                       const trii_feed *feed) TRI_MUST_CHECK;
 /* Where in the file its first byte is. */
 uint64_t trii_safetensors_offset(const tri_safetensors *file, const tri_safetensors_entry *entry);
+const char *trii_safetensors_path(const tri_safetensors *file); /* borrowed */
 /* The file's metadata, as in the file. Borrowed. */
 const tri_metadata *trii_safetensors_texts(const tri_safetensors *file, int64_t *n_out);
 

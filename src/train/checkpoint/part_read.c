@@ -202,11 +202,13 @@ static tri_status fetch(trii_part_reader *r, int64_t index, const trii_piece *pi
     return collect(r, index, t != NULL ? t : &whole, piece, data_out);
 }
 
-tri_status trii_part_data(trii_part_reader *reader, int64_t index, const void **data_out)
+tri_status trii_part_range(trii_part_reader *reader, int64_t index, int64_t first, int64_t n,
+                           const void **data_out)
 {
+    const trii_piece range = trii_piece_range(first, n);
     size_t bytes;
 
-    return fetch(reader, index, NULL, data_out, &bytes);
+    return fetch(reader, index, &range, data_out, &bytes);
 }
 
 tri_status trii_part_load(trii_part_reader *reader, int64_t index, tri_tensor *tensor)

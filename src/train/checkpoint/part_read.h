@@ -28,9 +28,9 @@ int64_t trii_part_count(const trii_part_reader *reader);
 tri_safetensors_entry trii_part_at(const trii_part_reader *reader, int64_t index);
 /* -1: there is none. */
 int64_t trii_part_find(const trii_part_reader *reader, const char *name);
-/* All its elements, row-major, until the next call of this or of _load. */
-tri_status trii_part_data(trii_part_reader *reader, int64_t index,
-                          const void **data_out) TRI_MUST_CHECK;
+/* n of its elements from `first` on, counted row-major, until the next call of this or of _load. */
+tri_status trii_part_range(trii_part_reader *reader, int64_t index, int64_t first, int64_t n,
+                           const void **data_out) TRI_MUST_CHECK;
 /* Fills the tensor, or where it holds a piece that piece. Dtype and the whole shape are those that
  * are stored. */
 tri_status trii_part_load(trii_part_reader *reader, int64_t index,

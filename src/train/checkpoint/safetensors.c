@@ -369,6 +369,11 @@ uint64_t trii_safetensors_offset(const tri_safetensors *file, const tri_safetens
     return (uint64_t)((const char *)entry->data - (const char *)file->map.data);
 }
 
+const char *trii_safetensors_path(const tri_safetensors *file)
+{
+    return file->path;
+}
+
 const tri_metadata *trii_safetensors_texts(const tri_safetensors *file, int64_t *n_out)
 {
     *n_out = file->n_meta;

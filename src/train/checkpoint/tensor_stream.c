@@ -2,7 +2,9 @@
  * tensor_stream.c - see tensor_stream.h. Called by convert.c and the tool.
  *
  * Elements are read() and not taken from the mapped file: a mapped page stays in this process's
- * memory, and a disk that fails would end it by SIGBUS.
+ * memory, and a disk that fails would end it by SIGBUS. Those that no file has in a row are put
+ * together first: of a checkpoint of Trireme block by block, of torch.distributed.checkpoint a
+ * whole tensor in memory.
  */
 #include "train/checkpoint/tensor_stream.h"
 
@@ -28,135 +30,141 @@ static tri_status make_room(trii_tensor_stream *s, int64_t n)
     return s->entries != NULL && s->block != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-static tri_status open_torch(trii_tensor_stream *s)
+static size_t bytes_of(const tri_safetensors_entry *e)
 {
-    tri_status status = tri_torch_open(s->path, &s->torch);
+    size_t bytes = tri_dtype_size(e->dtype);
 
-    if (status == TRI_OK)
-        status = make_room(s, tri_torch_count(s->torch));
-    if (status != TRI_OK)
-        return status;
-    for (s->n = 0; s->n < tri_torch_count(s->torch); s->n++) {
-        const tri_torch_tensor *t = tri_torch_at(s->torch, s->n);
-        tri_safetensors_entry *e = &s->entries[s->n];
-
-        *e = (tri_safetensors_entry){.name = t->name,
-                                     .dtype = t->dtype,
-                                     .type_name = t->type_name,
-                                     .ndim = t->ndim,
-                                     .bytes = (size_t)t->bytes};
-        memcpy(e->shape, t->shape, sizeof(e->shape));
-    }
-    return trii_input_open(s->path, &s->fd);
+    for (int d = 0; d < e->ndim; d++)
+        bytes *= (size_t)e->shape[d];
+    return bytes;
 }
 
-static tri_status open_safetensors(trii_tensor_stream *s)
+static tri_status list_weights(trii_tensor_stream *s)
 {
-    tri_status status = tri_safetensors_open(s->path, &s->safetensors);
+    tri_status status = make_room(s, s->weights.n);
 
-    if (status == TRI_OK)
-        status = make_room(s, tri_safetensors_count(s->safetensors));
-    if (status != TRI_OK)
-        return status;
-    for (s->n = 0; s->n < tri_safetensors_count(s->safetensors); s->n++) {
-        s->entries[s->n] = *tri_safetensors_at(s->safetensors, s->n);
-        s->entries[s->n].data = NULL;
-    }
-    return trii_input_open(s->path, &s->fd);
-}
-
-static tri_status open_pieces(trii_tensor_stream *s)
-{
-    trii_part_reader *r = &s->part->reader;
-    tri_status status = trii_part_open(s->part->dir, &s->part->manifest, TRII_MODEL_NAME, r);
-
-    if (status == TRI_OK)
-        status = make_room(s, trii_part_count(r));
-    for (s->n = 0; status == TRI_OK && s->n < trii_part_count(r); s->n++) {
+    for (s->n = 0; status == TRI_OK && s->n < s->weights.n; s->n++) {
+        const tri_state_source *source = &s->weights.sources[s->n];
         tri_safetensors_entry *e = &s->entries[s->n];
+        trii_weights_run run;
 
-        *e = trii_part_at(r, s->n);
-        e->bytes = tri_dtype_size(e->dtype);
-        for (int d = 0; d < e->ndim; d++)
-            e->bytes *= (size_t)e->shape[d];
+        *e = (tri_safetensors_entry){
+            .name = source->name, .dtype = source->dtype, .ndim = source->ndim};
+        memcpy(e->shape, source->shape, sizeof(e->shape));
+        status = s->weights.kind->run(&s->weights, s->n, 0, &run);
+        if (status != TRI_OK)
+            break;
+        e->type_name = run.type_name;
+        e->bytes = e->dtype != TRI_DTYPE_NONE ? bytes_of(e) : (size_t)run.bytes;
     }
     return status;
 }
 
-static tri_status open_checkpoint(trii_tensor_stream *s)
+static tri_status list_part(trii_tensor_stream *s)
 {
+    trii_part_reader *r = &s->part->reader;
+    tri_status status = make_room(s, trii_part_count(r));
+
+    for (s->n = 0; status == TRI_OK && s->n < trii_part_count(r); s->n++) {
+        tri_safetensors_entry *e = &s->entries[s->n];
+
+        *e = trii_part_at(r, s->n);
+        e->bytes = bytes_of(e);
+    }
+    return status;
+}
+
+static tri_status open_checkpoint(trii_tensor_stream *s, const char *path, trii_weights_scope scope)
+{
+    char *model = NULL;
     int64_t n_pieces;
     tri_status status;
 
     s->part = trii_alloc(1, sizeof(*s->part), "checkpoint");
     if (s->part == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = trii_checkpoint_find(s->path, &s->part->dir, &s->part->manifest);
+    status = trii_checkpoint_find(path, &s->part->dir, &s->part->manifest);
     if (status != TRI_OK) {
         trii_free(s->part);
         s->part = NULL;
         return status;
     }
     (void)trii_stored_part(&s->part->manifest.stored, TRII_MODEL_NAME, &n_pieces);
-    trii_free(s->path);
-    s->path = trii_path_join(s->part->dir, TRII_MODEL_FILE);
-    if (s->path == NULL)
-        return TRI_ERR_NO_MEMORY;
-    return n_pieces > 0 ? open_pieces(s) : open_safetensors(s);
+    if (n_pieces > 0) {
+        status =
+            trii_part_open(s->part->dir, &s->part->manifest, TRII_MODEL_NAME, &s->part->reader);
+        return status == TRI_OK ? list_part(s) : status;
+    }
+    model = trii_path_join(s->part->dir, TRII_MODEL_FILE);
+    status = model != NULL ? trii_weights_open(model, scope, &s->weights) : TRI_ERR_NO_MEMORY;
+    trii_free(model);
+    return status == TRI_OK ? list_weights(s) : status;
 }
 
-static tri_status open_file(trii_tensor_stream *s)
+tri_status trii_folder_has_checkpoints(const char *folder, bool *has_out)
 {
-    trii_mapping map = {.data = NULL};
-    tri_status status = trii_mapping_open(s->path, &map);
-    bool is_torch;
+    char *manifest = trii_path_join(folder, TRII_MANIFEST_FILE);
+    trii_saved *saved = NULL;
+    int n = 0;
+    tri_status status = manifest != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    if (status != TRI_OK)
-        return status;
-    is_torch = trii_torch_is_file(&map);
-    s->is_legacy = is_torch && trii_torch_is_legacy(&map);
-    trii_mapping_close(&map);
-    return is_torch ? open_torch(s) : open_safetensors(s);
+    *has_out =
+        status == TRI_OK && trii_path_is_file(manifest) && trii_saved_look_at(folder).has_manifest;
+    if (status == TRI_OK && !*has_out)
+        status = trii_saved_list(folder, &saved, &n);
+    trii_free(manifest);
+    *has_out = *has_out || n > 0;
+    trii_saved_free(saved, n);
+    return status;
 }
 
-tri_status trii_tensor_stream_open(const char *path, trii_tensor_stream *stream_out)
+tri_status trii_tensor_stream_open(const char *path, trii_weights_scope scope,
+                                   trii_tensor_stream *stream_out)
 {
-    bool is_folder = false;
+    trii_tensor_stream *s = stream_out;
+    bool is_folder = false, has_checkpoints = false;
     tri_status status;
 
-    *stream_out = (trii_tensor_stream){.fd = -1, .path = trii_strdup(path, "path")};
-    status =
-        stream_out->path != NULL ? trii_path_leads_to_folder(path, &is_folder) : TRI_ERR_NO_MEMORY;
-    if (status != TRI_OK)
-        return status;
-    return is_folder ? open_checkpoint(stream_out) : open_file(stream_out);
-}
-
-const char *trii_tensor_stream_kind(const trii_tensor_stream *stream)
-{
-    if (stream->torch != NULL)
-        return stream->is_legacy ? "torch.save, as torch before 1.6 writes it" : "torch.save (ZIP)";
-    return "safetensors";
+    *s = (trii_tensor_stream){.fd = -1};
+    status = trii_path_leads_to_folder(path, &is_folder);
+    if (status == TRI_OK && is_folder)
+        status = trii_folder_has_checkpoints(path, &has_checkpoints);
+    if (status == TRI_OK && has_checkpoints)
+        return open_checkpoint(s, path, scope);
+    if (status == TRI_OK)
+        status = trii_weights_open(path, scope, &s->weights);
+    return status == TRI_OK ? list_weights(s) : status;
 }
 
 void trii_tensor_stream_close(trii_tensor_stream *stream)
 {
+    trii_weights_close(&stream->weights);
     if (stream->part != NULL) {
-        trii_part_close(&stream->part->reader);
+        if (stream->part->reader.path != NULL)
+            trii_part_close(&stream->part->reader);
         trii_manifest_fini(&stream->part->manifest);
         trii_free(stream->part->dir);
         trii_free(stream->part);
     }
-    tri_torch_close(stream->torch);
-    tri_safetensors_close(stream->safetensors);
     trii_fd_close(stream->fd);
+    trii_free(stream->path);
     trii_free(stream->block);
     trii_free(stream->entries);
-    trii_free(stream->path);
     *stream = (trii_tensor_stream){.fd = -1};
 }
 
 /* --- reading -------------------------------------------------------------- */
+
+static tri_status open_file(trii_tensor_stream *s, const char *path)
+{
+    if (s->path != NULL && strcmp(s->path, path) == 0)
+        return TRI_OK;
+    trii_fd_close(s->fd);
+    s->fd = -1;
+    trii_free(s->path);
+    s->path = trii_strdup(path, "path");
+    return s->path != NULL ? trii_input_open(path, &s->fd) : TRI_ERR_NO_MEMORY;
+}
 
 /* to: NULL: they are only summed. crc_io: NULL: nothing is. */
 static tri_status copy(trii_tensor_stream *s, uint64_t at, uint64_t bytes, uint32_t *crc_io,
@@ -178,7 +186,7 @@ static tri_status copy(trii_tensor_stream *s, uint64_t at, uint64_t bytes, uint3
     return status;
 }
 
-static tri_status compare(const trii_tensor_stream *s, const tri_torch_tensor *t, uint32_t crc,
+static tri_status compare(const trii_tensor_stream *s, const trii_weights_run *run, uint32_t crc,
                           uint32_t told)
 {
     if (crc != told)
@@ -186,21 +194,23 @@ static tri_status compare(const trii_tensor_stream *s, const tri_torch_tensor *t
                          "%s: offset %" PRIu64 ": the %" PRIu64
                          " bytes of storage %s are damaged: their CRC-32 is not the one that the "
                          "file says",
-                         s->path, t->file_offset, t->storage_bytes, t->storage);
-    trii_torch_set_checked(s->torch, t);
+                         s->path, run->base + run->tensor->file_offset, run->tensor->storage_bytes,
+                         run->tensor->storage);
+    trii_torch_set_checked(run->torch, run->tensor);
     return TRI_OK;
 }
 
 /* Elements that lie apart: gathered from the mapped file, block by block. */
-static tri_status give_strided(trii_tensor_stream *s, const tri_torch_tensor *t,
+static tri_status give_strided(trii_tensor_stream *s, const trii_weights_run *run,
                                const trii_sink *to)
 {
-    const uint64_t most = BLOCK / t->element_bytes, n = t->bytes / t->element_bytes;
+    const tri_torch_tensor *t = run->tensor;
+    const uint64_t most = BLOCK / t->element_bytes, end = (run->at + run->bytes) / t->element_bytes;
     const void *first = NULL;
-    tri_status status = trii_torch_data(s->torch, t, &first);
+    tri_status status = trii_torch_data(run->torch, t, &first);
 
-    for (uint64_t i = 0; i < n && status == TRI_OK; i += most) {
-        uint64_t now = n - i < most ? n - i : most;
+    for (uint64_t i = run->at / t->element_bytes; i < end && status == TRI_OK; i += most) {
+        uint64_t now = end - i < most ? end - i : most;
 
         trii_strided_range(s->block, first, t, i, now);
         status = to->put(to->arg, s->block, (size_t)now * t->element_bytes);
@@ -208,44 +218,88 @@ static tri_status give_strided(trii_tensor_stream *s, const tri_torch_tensor *t,
     return status;
 }
 
-static tri_status give_torch(trii_tensor_stream *s, const tri_torch_tensor *t, const trii_sink *to)
+static tri_status give_torch(trii_tensor_stream *s, const trii_weights_run *run,
+                             const trii_sink *to)
 {
+    const tri_torch_tensor *t = run->tensor;
     uint32_t told = 0, crc = 0;
-    bool check = trii_torch_has_unchecked(s->torch, t, &told);
-    uint64_t at = t->file_offset + (uint64_t)t->offset * t->element_bytes;
+    bool check = trii_torch_has_unchecked(run->torch, t, &told);
+    uint64_t storage = run->base + t->file_offset,
+             at = storage + (uint64_t)t->offset * t->element_bytes + run->at;
     tri_status status = TRI_OK;
 
-    if (trii_is_contiguous(t) && t->bytes == t->storage_bytes) {
-        status = copy(s, at, t->bytes, check ? &crc : NULL, to);
-        return status == TRI_OK && check ? compare(s, t, crc, told) : status;
+    if (trii_is_contiguous(t) && run->bytes == t->storage_bytes) {
+        status = copy(s, at, run->bytes, check ? &crc : NULL, to);
+        return status == TRI_OK && check ? compare(s, run, crc, told) : status;
     }
     if (check)
-        status = copy(s, t->file_offset, t->storage_bytes, &crc, NULL);
+        status = copy(s, storage, t->storage_bytes, &crc, NULL);
     if (check && status == TRI_OK)
-        status = compare(s, t, crc, told);
+        status = compare(s, run, crc, told);
     if (status != TRI_OK)
         return status;
-    return trii_is_contiguous(t) ? copy(s, at, t->bytes, NULL, to) : give_strided(s, t, to);
+    return trii_is_contiguous(t) ? copy(s, at, run->bytes, NULL, to) : give_strided(s, run, to);
+}
+
+static tri_status put_blocks(const char *data, size_t bytes, const trii_sink *to)
+{
+    tri_status status = TRI_OK;
+
+    for (size_t at = 0; at < bytes && status == TRI_OK; at += BLOCK)
+        status = to->put(to->arg, data + at, bytes - at < BLOCK ? bytes - at : BLOCK);
+    return status;
+}
+
+static tri_status give_run(trii_tensor_stream *s, int64_t index, const trii_weights_run *run,
+                           const trii_sink *to)
+{
+    const void *data = NULL;
+    tri_status status;
+
+    if (run->path == NULL) {
+        status = s->weights.kind->data(&s->weights, index, &data);
+        return status == TRI_OK ? put_blocks(data, run->bytes, to) : status;
+    }
+    status = open_file(s, run->path);
+    if (status != TRI_OK)
+        return status;
+    return run->torch != NULL ? give_torch(s, run, to) : copy(s, run->at, run->bytes, NULL, to);
+}
+
+static tri_status give_part(trii_tensor_stream *s, int64_t index, const trii_sink *to)
+{
+    const size_t element = tri_dtype_size(s->entries[index].dtype);
+    const int64_t n = (int64_t)(s->entries[index].bytes / element),
+                  most = (int64_t)(BLOCK / element);
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < n && status == TRI_OK; i += most) {
+        int64_t now = n - i < most ? n - i : most;
+        const void *data = NULL;
+
+        status = trii_part_range(&s->part->reader, index, i, now, &data);
+        if (status == TRI_OK)
+            status = to->put(to->arg, data, (size_t)now * element);
+    }
+    return status;
 }
 
 tri_status trii_tensor_stream_give(trii_tensor_stream *stream, int64_t index, const trii_sink *to)
 {
-    const tri_safetensors_entry *e = &stream->entries[index];
-    const void *data;
-    tri_status status;
+    tri_status status = TRI_OK;
 
-    if (e->bytes == 0)
+    if (stream->entries[index].bytes == 0)
         return TRI_OK;
-    if (stream->torch != NULL)
-        return give_torch(stream, tri_torch_at(stream->torch, index), to);
-    if (stream->safetensors != NULL)
-        return copy(stream,
-                    trii_safetensors_offset(stream->safetensors,
-                                            tri_safetensors_at(stream->safetensors, index)),
-                    e->bytes, NULL, to);
-    status = trii_part_data(&stream->part->reader, index, &data);
-    for (size_t at = 0; at < e->bytes && status == TRI_OK; at += BLOCK)
-        status = to->put(to->arg, (const char *)data + at,
-                         e->bytes - at < BLOCK ? e->bytes - at : BLOCK);
+    if (stream->weights.kind == NULL)
+        return give_part(stream, index, to);
+    for (int64_t k = 0; status == TRI_OK; k++) {
+        trii_weights_run run;
+
+        status = stream->weights.kind->run(&stream->weights, index, k, &run);
+        if (status == TRI_OK && run.bytes == 0)
+            break;
+        if (status == TRI_OK)
+            status = give_run(stream, index, &run, to);
+    }
     return status;
 }

@@ -13,6 +13,17 @@
 
 typedef struct trii_weights trii_weights;
 
+/* Elements of a tensor that lie in one file, one after the other. */
+typedef struct trii_weights_run {
+    const char *type_name; /* of the tensor, as its file says it */
+    const char *path;      /* of the file; NULL: they lie apart, and `data` puts them together */
+    uint64_t bytes;        /* 0: there is no such run */
+    uint64_t at;           /* of its first byte in the file; where torch is not NULL: */
+    tri_torch_file *torch; /* it has bytes [at, at + bytes) of the elements of */
+    const tri_torch_tensor *tensor; /* this one, and begins at byte */
+    uint64_t base;                  /* of the file */
+} trii_weights_run;
+
 typedef struct trii_weights_kind {
     const char *name; /* "safetensors", ... */
     /* The plain elements of tensor `index`, valid until the next call. Errors: FORMAT, IO,
@@ -20,6 +31,9 @@ typedef struct trii_weights_kind {
     tri_status (*data)(trii_weights *weights, int64_t index, const void **data_out);
     /* Whether they have the checksum that the file says; NULL: it says none. FORMAT. */
     tri_status (*check)(trii_weights *weights, int64_t index);
+    /* Run k of tensor `index`, in the order of its elements, for who reads the file itself.
+     * Borrowed until the next call. Errors: as data. */
+    tri_status (*run)(trii_weights *weights, int64_t index, int64_t k, trii_weights_run *run_out);
     void (*close)(trii_weights *weights); /* what is in `file` */
 } trii_weights_kind;
 
@@ -27,7 +41,9 @@ struct trii_weights {
     const trii_weights_kind *kind;
     tri_state_source *sources; /* [n], no data; dtype NONE: Trireme has no such type */
     int64_t n;
-    void *file; /* the kind's */
+    void *file;         /* the kind's */
+    char prefix[64];    /* STATE: what stood before the names, */
+    int64_t n_left_out; /* and how many tensors are there beside the n */
 };
 
 typedef enum trii_weights_scope {
@@ -46,6 +62,10 @@ void trii_weights_close(trii_weights *weights);
 /* --- the kinds: weights_KIND.c -------------------------------------------- */
 
 tri_status trii_weights_safetensors(const char *path, trii_weights *weights) TRI_MUST_CHECK;
+/* What stands beside the tensors of a single file: the texts of safetensors, the values of
+ * torch.save. NULL: it is another kind. Borrowed. */
+const tri_metadata *trii_weights_texts(const trii_weights *weights, int64_t *n_out);
+const tri_torch_value *trii_weights_root(const trii_weights *weights);
 tri_status trii_weights_torch(const char *path, trii_weights_scope scope,
                               trii_weights *weights) TRI_MUST_CHECK;
 bool trii_weights_is_index(const trii_mapping *map);

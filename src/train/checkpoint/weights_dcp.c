@@ -40,7 +40,9 @@ typedef struct dcp_weights {
     const whole **chosen; /* [n]: of each source */
     char *file;           /* the one that is mapped */
     trii_mapping map;
-    void *room; /* for one tensor */
+    char *file_path;
+    tri_torch_file *item; /* of the last run */
+    void *room;           /* for one tensor */
     size_t room_bytes;
 } dcp_weights;
 
@@ -56,12 +58,12 @@ static tri_status map_file(dcp_weights *w, const char *name)
     trii_mapping_close(&w->map);
     w->map = (trii_mapping){.data = NULL};
     trii_free(w->file);
+    trii_free(w->file_path);
     w->file = NULL;
-    path = trii_path_beside(w->path, name);
+    w->file_path = path = trii_path_beside(w->path, name);
     if (path == NULL)
         return TRI_ERR_NO_MEMORY;
     status = trii_mapping_open(path, &w->map);
-    trii_free(path);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status == TRI_ERR_NOT_FOUND ? TRI_ERR_FORMAT : status, "%s", w->path);
     w->file = trii_strdup(name, "name of a file");
@@ -70,8 +72,7 @@ static tri_status map_file(dcp_weights *w, const char *name)
 
 /* Close *file_out if it is not NULL. */
 static tri_status open_piece(dcp_weights *w, const whole *t, const piece *p,
-                             tri_torch_file **file_out, const tri_torch_tensor **tensor_out,
-                             const void **data_out)
+                             tri_torch_file **file_out, const tri_torch_tensor **tensor_out)
 {
     char label[TRI_STATE_NAME_MAX];
     trii_mapping part;
@@ -97,7 +98,7 @@ static tri_status open_piece(dcp_weights *w, const whole *t, const piece *p,
         memcmp(tensor->shape, p->size, (size_t)t->ndim * sizeof(p->size[0])) != 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: another dtype or shape than .metadata says", label);
     *tensor_out = tensor;
-    return trii_torch_data(*file_out, tensor, data_out);
+    return TRI_OK;
 }
 
 /* Elements of a piece to their places in the whole. */
@@ -141,7 +142,9 @@ static tri_status read_pieces(dcp_weights *w, const whole *t, char *to)
 
         if (t->pieces[i].numel == 0)
             continue;
-        status = open_piece(w, t, &t->pieces[i], &file, &tensor, &data);
+        status = open_piece(w, t, &t->pieces[i], &file, &tensor);
+        if (status == TRI_OK)
+            status = trii_torch_data(file, tensor, &data);
         if (status == TRI_OK && to != NULL)
             place(to, t, &t->pieces[i], tensor, data);
         tri_torch_close(file);
@@ -173,20 +176,60 @@ static tri_status check(trii_weights *weights, int64_t index)
     return read_pieces(w, w->chosen[index], NULL);
 }
 
+/* Whether each of its pieces is some of the whole's rows, which are in order. */
+static bool lies_in_rows(const whole *t)
+{
+    for (int64_t i = 0; i < t->n; i++)
+        for (int d = 1; d < t->ndim && t->pieces[i].numel > 0; d++)
+            if (t->pieces[i].size[d] != t->shape[d])
+                return false;
+    return true;
+}
+
+static tri_status run(trii_weights *weights, int64_t index, int64_t k, trii_weights_run *run_out)
+{
+    dcp_weights *w = weights->file;
+    const whole *t = w->chosen[index];
+    int64_t i = 0;
+    tri_status status;
+
+    *run_out = (trii_weights_run){.type_name = t->dtype->name};
+    if (!lies_in_rows(t)) {
+        run_out->bytes = k == 0 ? (uint64_t)t->numel * t->dtype->size : 0;
+        return TRI_OK;
+    }
+    for (; i < t->n && (t->pieces[i].numel == 0 || k > 0); i++)
+        k -= t->pieces[i].numel > 0;
+    if (i == t->n)
+        return TRI_OK;
+    tri_torch_close(w->item);
+    status = open_piece(w, t, &t->pieces[i], &w->item, &run_out->tensor);
+    if (status != TRI_OK)
+        return status;
+    run_out->path = w->file_path;
+    run_out->bytes = run_out->tensor->bytes;
+    run_out->torch = w->item;
+    run_out->base = t->pieces[i].at;
+    return TRI_OK;
+}
+
 static void close_folder(trii_weights *weights)
 {
     dcp_weights *w = weights->file;
 
+    tri_torch_close(w->item);
     trii_mapping_close(&w->map);
     trii_arena_fini(&w->arena);
     trii_free(w->chosen);
     trii_free(w->file);
+    trii_free(w->file_path);
     trii_free(w->room);
     trii_free(w->path);
     trii_free(w);
 }
 
-static const trii_weights_kind kind = {"torch.distributed.checkpoint", data, check, close_folder};
+static const trii_weights_kind kind = {"torch.distributed.checkpoint", data, check, run,
+                                       close_folder};
 
 /* --- .metadata ------------------------------------------------------------ */
 
@@ -252,6 +295,17 @@ static bool overlap(const piece *a, const piece *b, int ndim)
     return true;
 }
 
+/* By the element with which they begin; of one that has several dimensions. */
+static int compare_pieces(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+    int d = 0;
+
+    while (d < TRI_MAX_DIMS - 1 && x->offset[d] == y->offset[d])
+        d++;
+    return (x->offset[d] > y->offset[d]) - (x->offset[d] < y->offset[d]);
+}
+
 /* TensorStorageMetadata: properties, whose state is a tuple that begins with the dtype; size;
  * chunks. */
 static tri_status read_whole(dcp_weights *w, const tri_torch_value *from, whole *t)
@@ -283,6 +337,7 @@ static tri_status read_whole(dcp_weights *w, const tri_torch_value *from, whole 
     }
     if (status == TRI_OK && sum != t->numel)
         status = damaged(w, t->name, "no piece has some of its elements");
+    qsort(t->pieces, (size_t)t->n, sizeof(*t->pieces), compare_pieces);
     return status;
 }
 
@@ -383,8 +438,9 @@ static void find_state(const tri_torch_value *paths, char *prefix, size_t bytes)
     }
 }
 
-static tri_status choose(const dcp_weights *w, const char *prefix, trii_weights *weights)
+static tri_status choose(const dcp_weights *w, trii_weights *weights)
 {
+    const char *prefix = weights->prefix;
     size_t skip = strlen(prefix);
     tri_status status = TRI_OK;
 
@@ -392,8 +448,10 @@ static tri_status choose(const dcp_weights *w, const char *prefix, trii_weights 
         const whole *t = &w->wholes[i];
         tri_state_source *source = &weights->sources[weights->n];
 
-        if (strncmp(t->name, prefix, skip) != 0)
+        if (strncmp(t->name, prefix, skip) != 0) {
+            weights->n_left_out++;
             continue;
+        }
         for (int64_t k = 0; k < t->n; k++)
             if (t->pieces[k].numel > 0 && t->pieces[k].file == NULL)
                 return damaged(w, t->name, "a piece that no file has");
@@ -410,7 +468,6 @@ static tri_status read_metadata(dcp_weights *w, const tri_torch_value *root,
 {
     const tri_torch_value *dict = field(root, "state_dict_metadata"),
                           *places = field(root, "storage_data");
-    char prefix[64] = "";
     tri_status status;
 
     if (!is_kind(dict, TRI_TORCH_DICT) || !is_kind(places, TRI_TORCH_DICT))
@@ -428,8 +485,8 @@ static tri_status read_metadata(dcp_weights *w, const tri_torch_value *root,
     if (status != TRI_OK || w->chosen == NULL)
         return TRI_ERR_NO_MEMORY;
     if (scope == TRII_WEIGHTS_STATE)
-        find_state(field(root, "planner_data"), prefix, sizeof(prefix));
-    return choose(w, prefix, weights);
+        find_state(field(root, "planner_data"), weights->prefix, sizeof(weights->prefix));
+    return choose(w, weights);
 }
 
 tri_status trii_weights_dcp(const char *path, trii_weights_scope scope, trii_weights *weights)

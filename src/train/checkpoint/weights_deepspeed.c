@@ -16,6 +16,7 @@
 #include "train/checkpoint/weights.h"
 #include "train/torch/pickle.h"
 #include "train/torch/strided.h"
+#include "train/torch/torch_storages.h"
 
 #define MAX_RANKS 65536
 #define OPTIM "zero_pp_rank_%d_mp_rank_00_optim_states.pt"
@@ -96,6 +97,25 @@ static tri_status check(trii_weights *weights, int64_t index)
     return copy(w->chosen[index], NULL);
 }
 
+static tri_status run(trii_weights *weights, int64_t index, int64_t k, trii_weights_run *run_out)
+{
+    deepspeed_weights *w = weights->file;
+    const span *s = w->chosen[index]->spans;
+
+    *run_out = (trii_weights_run){.type_name = tri_dtype_name(weights->sources[index].dtype)};
+    for (; s != NULL && k > 0; k--)
+        s = s->next;
+    if (s == NULL)
+        return TRI_OK;
+    run_out->type_name = s->tensor->type_name;
+    run_out->path = trii_torch_path(s->file);
+    run_out->at = (uint64_t)s->first * s->tensor->element_bytes;
+    run_out->bytes = (uint64_t)s->n * s->tensor->element_bytes;
+    run_out->torch = s->file;
+    run_out->tensor = s->tensor;
+    return TRI_OK;
+}
+
 static void close_folder(trii_weights *weights)
 {
     deepspeed_weights *w = weights->file;
@@ -110,7 +130,7 @@ static void close_folder(trii_weights *weights)
     trii_free(w);
 }
 
-static const trii_weights_kind deepspeed = {"DeepSpeed", data, check, close_folder};
+static const trii_weights_kind deepspeed = {"DeepSpeed", data, check, run, close_folder};
 
 /* --- what the files say --------------------------------------------------- */
 

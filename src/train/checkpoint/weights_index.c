@@ -41,6 +41,14 @@ static tri_status check(trii_weights *weights, int64_t index)
     return file->kind->check != NULL ? file->kind->check(file, w->found[index].index) : TRI_OK;
 }
 
+static tri_status run(trii_weights *weights, int64_t index, int64_t k, trii_weights_run *run_out)
+{
+    index_weights *w = weights->file;
+    trii_weights *file = &w->files[w->found[index].file].weights;
+
+    return file->kind->run(file, w->found[index].index, k, run_out);
+}
+
 static void close_files(trii_weights *weights)
 {
     index_weights *w = weights->file;
@@ -54,7 +62,7 @@ static void close_files(trii_weights *weights)
     trii_free(w);
 }
 
-static const trii_weights_kind kind = {"index", data, check, close_files};
+static const trii_weights_kind kind = {"index", data, check, run, close_files};
 
 bool trii_weights_leads_out(const char *name)
 {
@@ -128,8 +136,10 @@ static tri_status find_tensors(const char *path, json_t *map, trii_weights *weig
         for (int64_t k = 0; k < file->n; k++) {
             const char *name = json_string_value(json_object_get(map, file->sources[k].name));
 
-            if (name == NULL || strcmp(name, w->files[i].name) != 0)
+            if (name == NULL || strcmp(name, w->files[i].name) != 0) {
+                weights->n_left_out++;
                 continue;
+            }
             w->found[weights->n] = (found){i, k};
             weights->sources[weights->n++] = file->sources[k];
             json_object_del(map, file->sources[k].name);

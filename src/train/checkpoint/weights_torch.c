@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "train/checkpoint/weights.h"
 #include "train/torch/strided.h"
+#include "train/torch/torch_storages.h"
 
 /* PyTorch's examples and Lightning, others, DeepSpeed. */
 const char *const trii_weights_keys[] = {"state_dict", "model_state_dict", "model", "module",
@@ -53,6 +54,19 @@ static tri_status check(trii_weights *weights, int64_t index)
     return trii_torch_data(w->file, tri_torch_at(w->file, w->index_of[index]), &elements);
 }
 
+static tri_status run(trii_weights *weights, int64_t index, int64_t k, trii_weights_run *run_out)
+{
+    torch_weights *w = weights->file;
+    const tri_torch_tensor *t = tri_torch_at(w->file, w->index_of[index]);
+
+    *run_out = (trii_weights_run){.type_name = t->type_name,
+                                  .path = trii_torch_path(w->file),
+                                  .bytes = k == 0 ? t->bytes : 0,
+                                  .torch = w->file,
+                                  .tensor = t};
+    return TRI_OK;
+}
+
 static void close_file(trii_weights *weights)
 {
     torch_weights *w = weights->file;
@@ -63,7 +77,14 @@ static void close_file(trii_weights *weights)
     trii_free(w);
 }
 
-static const trii_weights_kind kind = {"torch.save", data, check, close_file};
+static const trii_weights_kind kind = {"torch.save", data, check, run, close_file};
+
+const tri_torch_value *trii_weights_root(const trii_weights *weights)
+{
+    const torch_weights *w = weights->file;
+
+    return weights->kind == &kind ? tri_torch_root(w->file) : NULL;
+}
 
 static bool holds_tensors(const tri_torch_value *dict)
 {
@@ -108,9 +129,10 @@ tri_status trii_weights_torch_prefix(const char *path, const tri_torch_value *ro
 }
 
 /* The tensors whose names begin with the prefix. */
-static tri_status list(trii_weights *weights, const char *prefix)
+static tri_status list(trii_weights *weights)
 {
     torch_weights *w = weights->file;
+    const char *prefix = weights->prefix;
     size_t skip = strlen(prefix);
     int64_t n = tri_torch_count(w->file);
     tri_status status = trii_weights_room(weights, n);
@@ -122,8 +144,10 @@ static tri_status list(trii_weights *weights, const char *prefix)
         const tri_torch_tensor *t = tri_torch_at(w->file, i);
         tri_state_source *source = &weights->sources[weights->n];
 
-        if (strncmp(t->name, prefix, skip) != 0)
+        if (strncmp(t->name, prefix, skip) != 0) {
+            weights->n_left_out++;
             continue;
+        }
         *source = (tri_state_source){.name = t->name + skip, .dtype = t->dtype, .ndim = t->ndim};
         memcpy(source->shape, t->shape, sizeof(t->shape));
         w->index_of[weights->n++] = i;
@@ -134,7 +158,6 @@ static tri_status list(trii_weights *weights, const char *prefix)
 tri_status trii_weights_torch(const char *path, trii_weights_scope scope, trii_weights *weights)
 {
     torch_weights *w = trii_alloc(1, sizeof(*w), "file of torch.save");
-    char prefix[64] = "";
     tri_status status;
 
     if (w == NULL)
@@ -143,6 +166,7 @@ tri_status trii_weights_torch(const char *path, trii_weights_scope scope, trii_w
     weights->file = w;
     status = tri_torch_open(path, &w->file);
     if (status == TRI_OK && scope == TRII_WEIGHTS_STATE)
-        status = trii_weights_torch_prefix(path, tri_torch_root(w->file), prefix, sizeof(prefix));
-    return status == TRI_OK ? list(weights, prefix) : status;
+        status = trii_weights_torch_prefix(path, tri_torch_root(w->file), weights->prefix,
+                                           sizeof(weights->prefix));
+    return status == TRI_OK ? list(weights) : status;
 }

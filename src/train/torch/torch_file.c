@@ -166,12 +166,8 @@ static tri_status read_file(tri_torch_file *f)
                          f->path, f->pickled.root->v.text);
     /* Each tensor takes bytes; one that several keys lead to takes some for each, unless these
      * keys lead to a container of it. */
-    status = trii_torch_names_read(f->path, f->pickled.root, 1 + (uint64_t)f->pickled.bytes,
-                                   &f->arena, &f->names);
-    for (int64_t i = 0; i < f->names.n && status == TRI_OK; i++)
-        f->names.tensors[i].file_offset =
-            trii_torch_places_find(&f->places, f->names.tensors[i].storage)->at;
-    return status;
+    return trii_torch_names_read(f->path, f->pickled.root, &f->places,
+                                 1 + (uint64_t)f->pickled.bytes, &f->arena, &f->names);
 }
 
 /* map: NULL to map the file of that path. */
@@ -269,6 +265,11 @@ bool trii_torch_has_unchecked(const tri_torch_file *file, const tri_torch_tensor
         return false;
     *crc_out = place->entry->crc;
     return true;
+}
+
+const char *trii_torch_path(const tri_torch_file *file)
+{
+    return file->path;
 }
 
 void trii_torch_set_checked(const tri_torch_file *file, const tri_torch_tensor *tensor)

@@ -25,6 +25,7 @@ typedef struct step {
 
 typedef struct walk {
     const char *path;
+    const trii_torch_places *places;
     trii_arena *arena;
     trii_torch_names *names;
     uint64_t left, left_tensors; /* so many values, and tensors, may still follow */
@@ -73,6 +74,7 @@ static tri_status add(const walk *w, const step *at, const trii_value *value)
     }
     if (value->tensor->name == NULL)
         value->tensor->name = name;
+    value->tensor->file_offset = trii_torch_places_find(w->places, value->tensor->storage)->at;
     names->tensors[names->n] = *value->tensor;
     names->tensors[names->n++].name = name;
     return TRI_OK;
@@ -143,10 +145,12 @@ static int compare(const void *a, const void *b, void *arg)
     return order != 0 ? order : x < y ? -1 : x > y;
 }
 
-tri_status trii_torch_names_read(const char *path, const trii_value *root, uint64_t most,
-                                 trii_arena *arena, trii_torch_names *names_out)
+tri_status trii_torch_names_read(const char *path, const trii_value *root,
+                                 const trii_torch_places *places, uint64_t most, trii_arena *arena,
+                                 trii_torch_names *names_out)
 {
     walk w = {.path = path,
+              .places = places,
               .arena = arena,
               .names = names_out,
               .left = most + MOST_VALUES,

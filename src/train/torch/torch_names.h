@@ -4,7 +4,7 @@
 #ifndef TRII_TORCH_NAMES_H
 #define TRII_TORCH_NAMES_H
 
-#include "train/torch/pickle.h"
+#include "train/torch/torch_storages.h"
 
 typedef struct trii_torch_names {
     tri_torch_tensor *tensors; /* [n], in the order of the values */
@@ -12,10 +12,12 @@ typedef struct trii_torch_names {
     int64_t *by_name; /* [n] */
 } trii_torch_names;
 
-/* most: how many tensors an honest file of its size leads to. Errors: FORMAT, UNSUPPORTED (a name
- * with a byte 0), NO_MEMORY. Release with trii_torch_names_fini in any case. */
-tri_status trii_torch_names_read(const char *path, const trii_value *root, uint64_t most,
-                                 trii_arena *arena, trii_torch_names *names_out) TRI_MUST_CHECK;
+/* Tells the tensors, those of the values too, where in the file their storages are. most: how many
+ * tensors an honest file of its size leads to. Errors: FORMAT, UNSUPPORTED (a name with a byte 0),
+ * NO_MEMORY. Release with trii_torch_names_fini in any case. */
+tri_status trii_torch_names_read(const char *path, const trii_value *root,
+                                 const trii_torch_places *places, uint64_t most, trii_arena *arena,
+                                 trii_torch_names *names_out) TRI_MUST_CHECK;
 void trii_torch_names_fini(trii_torch_names *names);
 /* NULL: there is none. */
 const tri_torch_tensor *trii_torch_names_find(const trii_torch_names *names, const char *name);

@@ -35,6 +35,8 @@ bool trii_torch_has_unchecked(const tri_torch_file *file, const tri_torch_tensor
                               uint32_t *crc_out);
 void trii_torch_set_checked(const tri_torch_file *file, const tri_torch_tensor *tensor);
 
+const char *trii_torch_path(const tri_torch_file *file); /* borrowed */
+
 /* Whether a file begins as one of torch.save. */
 bool trii_torch_is_file(const trii_mapping *map);
 /* The parts of a file from before torch 1.6: several pickles, then the storages (torch_legacy.c).
