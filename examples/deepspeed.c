@@ -1,10 +1,7 @@
 /*
- * deepspeed.c - DeepSpeed's CIFAR example (cifar10_deepspeed.py) on Fashion-MNIST: a configuration
- * file says batch sizes, optimizer, schedule, precision and ZeRO stage, and the loop is three
- * calls.
+ * deepspeed.c - DeepSpeed's cifar10_deepspeed.py on Fashion-MNIST, as a configuration file says.
  *
- *     build/bin/trirun --nproc-per-node 2 build/bin/deepspeed \
- *         --deepspeed_config examples/deepspeed_zero2.json
+ *     trirun --nproc-per-node 2 deepspeed --deepspeed_config examples/deepspeed_zero2.json
  * With --save DIR it goes on from the checkpoint there, with any number of workers.
  */
 #include <trireme/trireme.h>
@@ -97,13 +94,17 @@ int main(int argc, char **argv)
     tri_initialize_options opt = {0};
     tri_deepspeed_args args;
     tri_engine *engine;
+    tri_status found;
     int64_t epoch = 0;
 
     parse_options(argc, argv, &args);
     opt.training_data = open_data(true);
     TRI_TRY(tri_initialize(&args, make_network(), &opt, &engine));
-    if (save != NULL && tri_engine_load_checkpoint(engine, save, NULL, NULL) == TRI_OK)
+    found = save == NULL ? TRI_ERR_NOT_FOUND : tri_engine_load_checkpoint(engine, save, NULL, NULL);
+    if (found != TRI_ERR_NOT_FOUND) { /* perhaps damaged: then it ends here */
+        TRI_TRY(found);
         epoch = strtol(tri_engine_client(engine, "epoch"), NULL, 10);
+    }
     while (epoch < epochs) {
         char done[24];
         train_epoch(engine, epoch++);
@@ -116,5 +117,4 @@ int main(int argc, char **argv)
     tri_engine_destroy(engine);
     tri_dataset_destroy(opt.training_data);
     tri_finalize();
-    return 0;
 }
