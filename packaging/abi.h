@@ -1500,7 +1500,9 @@ typedef struct tri_parallel_rule {
     const char *module;
     tri_parallel_style style;
     tri_parallel_value input, output;
-    uint64_t reserved[6];
+    int parts;
+    int64_t block;
+    uint64_t reserved[4];
 } tri_parallel_rule;
 tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_parallel_rule *rules, int n);
 typedef struct tri_progress tri_progress;

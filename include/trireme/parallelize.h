@@ -70,7 +70,13 @@ typedef struct tri_parallel_rule {
      * TRI_WHOLE and gives TRI_SHARDED, TRI_ROWWISE the reverse. A TRI_COLWISE layer with output
      * TRI_WHOLE stands alone. */
     tri_parallel_value input, output;
-    TRI_RESERVED(6);
+    /* TRI_COLWISE: the outputs are so many equal parts in a row, of each of which every rank has
+     * its part: 3 for queries, keys and values in one layer. The output then stays TRI_SHARDED. 0:
+     * 1 */
+    int parts;
+    /* What is cut is cut at multiples of this: the width of a head. 0: 1 */
+    int64_t block;
+    TRI_RESERVED(4);
 } tri_parallel_rule;
 
 /**

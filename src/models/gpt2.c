@@ -32,30 +32,31 @@ static tri_module *conv1d_create(int64_t in, int64_t out)
     return self;
 }
 
-/* Attention. qkv [N, T, 3 C]: queries, keys and values, each of `heads` heads of C / heads ->
- * [N, T, C]. Each position looks at itself and those before it. */
-static tri_tensor *attend(tri_tensor *qkv, int64_t heads)
+/* Attention. qkv [N, T, 3 C]: queries, keys and values, each of C / width heads -> [N, T, C]. Of a
+ * network that is cut over ranks (tri_parallelize) that are this rank's heads. Each position looks
+ * at itself and those before it. */
+static tri_tensor *attend(tri_tensor *qkv, int64_t width)
 {
     int64_t n = tri_tensor_size(qkv, 0), t = tri_tensor_size(qkv, 1);
-    int64_t c = tri_tensor_size(qkv, 2) / 3;
+    int64_t c = tri_tensor_size(qkv, 2) / 3, heads = c / width;
     tri_tensor *part[3], *y;
 
     tri_split(qkv, TRI_SHAPE(c, c, c), -1, part);
-    for (int i = 0; i < 3; i++) /* [N, T, C] -> [N, heads, T, C / heads] */
-        part[i] = tri_transpose(tri_reshape(part[i], TRI_SHAPE(n, t, heads, c / heads)), 1, 2);
+    for (int i = 0; i < 3; i++) /* [N, T, C] -> [N, heads, T, width] */
+        part[i] = tri_transpose(tri_reshape(part[i], TRI_SHAPE(n, t, heads, width)), 1, 2);
     y = tri_attention(part[0], part[1], part[2], &(tri_attention_options){.is_causal = true});
     return tri_reshape(tri_transpose(y, 1, 2), TRI_SHAPE(n, t, c));
 }
 
 typedef struct block {
     tri_module *ln_1, *c_attn, *c_proj, *dropout, *ln_2, *mlp;
-    int64_t heads;
+    int64_t head_width;
 } block;
 
 static tri_tensor *block_forward(tri_module *self, tri_tensor *x)
 {
     block *b = tri_module_data(self);
-    tri_tensor *y = attend(tri_forward(b->c_attn, tri_forward(b->ln_1, x)), b->heads);
+    tri_tensor *y = attend(tri_forward(b->c_attn, tri_forward(b->ln_1, x)), b->head_width);
 
     x = tri_add(x, tri_forward(b->dropout, tri_forward(b->c_proj, y)));
     return tri_add(x, tri_forward(b->mlp, tri_forward(b->ln_2, x)));
@@ -69,7 +70,7 @@ static tri_module *block_create(const tri_model_gpt2_options *opt)
 
     if (b == NULL)
         return self;
-    b->heads = opt->heads;
+    b->head_width = c / opt->heads;
     b->ln_1 = tri_module_add_child(self, "ln_1", tri_nn_layer_norm(TRI_SHAPE(c), NULL));
     /* used in the names of blocks */
     attn = tri_module_add_child(self, "attn", tri_nn_sequential_of(0, NULL));

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "train/checkpoint/checksum.h"
 #include "train/checkpoint/format.h"
 #include "train/checkpoint/json.h"
 #include "train/tensor/elsewhere.h"
@@ -49,6 +50,28 @@ static json_t *piece_to_json(const char *file, const trii_piece *piece,
     return NULL;
 }
 
+/* This rank's piece, whose boxes lie one after the other in the file. */
+static bool list_boxes(const char *file, const tri_safetensors_entry *entry, const trii_box *box,
+                       const struct trii_written_entry *written, json_t *pieces)
+{
+    int n = box->piece.parts > 1 ? box->piece.parts : 1;
+    size_t bytes = entry->bytes / (size_t)n;
+    bool ok = true;
+
+    if (entry->bytes == 0)
+        return true;
+    for (int k = 0; k < n && ok; k++) {
+        trii_piece one = trii_piece_part(&box->piece, box->shape, k);
+        struct trii_written_entry at = *written;
+
+        at.at += (size_t)k * bytes;
+        if (n > 1)
+            at.hash = trii_checksum_of((const char *)entry->data + (size_t)k * bytes, bytes);
+        ok = json_array_append_new(pieces, piece_to_json(file, &one, &at)) == 0;
+    }
+    return ok;
+}
+
 /* A tensor with this rank's piece of it, if that is not empty. */
 static bool list_tensor(const char *file, const tri_safetensors_entry *entry, const trii_box *box,
                         const struct trii_written_entry *written, json_t *list)
@@ -57,8 +80,7 @@ static bool list_tensor(const char *file, const tri_safetensors_entry *entry, co
     bool ok = trii_json_put(object, "name", json_string(entry->name)) &&
               trii_json_put(object, "dtype", json_string(tri_dtype_name(entry->dtype))) &&
               trii_json_put(object, "shape", sizes_to_json(box->shape, box->ndim)) &&
-              (entry->bytes == 0 ||
-               json_array_append_new(pieces, piece_to_json(file, &box->piece, written)) == 0) &&
+              list_boxes(file, entry, box, written, pieces) &&
               json_object_set(object, "pieces", pieces) == 0 &&
               json_array_append(list, object) == 0;
 

@@ -241,11 +241,32 @@ static const char *put_name(cursor *at, const char *part, const char *name)
     return both;
 }
 
+/* The elements of a piece of several boxes, box by box. */
+static tri_status separate(const trii_box *box, const tri_safetensors_entry *entry)
+{
+    char *to = (char *)(uintptr_t)entry->data, *mixed = trii_alloc(1, entry->bytes, "boxes");
+    trii_runs from = trii_piece_runs(&box->piece, box->shape, box->ndim);
+
+    if (mixed == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memcpy(mixed, to, entry->bytes);
+    for (int k = 0; k < box->piece.parts; k++) {
+        trii_piece one = trii_piece_part(&box->piece, box->shape, k);
+        trii_runs runs = trii_piece_runs(&one, box->shape, box->ndim);
+
+        trii_piece_copy(&from, mixed, &runs, to, tri_dtype_size(entry->dtype));
+        to += entry->bytes / (size_t)box->piece.parts;
+    }
+    trii_free(mixed);
+    return TRI_OK;
+}
+
 static tri_status put_piece(cursor *at, const char *part, tri_state_entry state,
                             const trii_held *held)
 {
     tri_safetensors_entry *entry = at->piece++;
     trii_box *box = at->box++;
+    tri_status status;
 
     if (held->tensor != NULL)
         state.tensor = held->tensor;
@@ -260,9 +281,10 @@ static tri_status put_piece(cursor *at, const char *part, tri_state_entry state,
                          "elements that are here",
                          entry->name, trii_piece_text(&box->piece, (char[TRII_PIECE_TEXT]){""}),
                          (long long)tri_tensor_numel(state.tensor));
-    /* In the file it has the shape of the box. */
+    /* In the file it has the shape of the box; of several, one after the other. */
     entry->ndim = box->piece.ndim;
-    memcpy(entry->shape, box->piece.size, sizeof(entry->shape));
+    for (int d = 0; d < entry->ndim; d++)
+        entry->shape[d] = trii_piece_size(&box->piece, d);
     if (held->is_replica) {
         box->piece = trii_piece_range(0, 0);
         entry->ndim = 1;
@@ -270,7 +292,8 @@ static tri_status put_piece(cursor *at, const char *part, tri_state_entry state,
         entry->bytes = 0;
         return TRI_OK;
     }
-    return put_data(at, state.tensor, entry);
+    status = put_data(at, state.tensor, entry);
+    return status == TRI_OK && box->piece.parts > 1 ? separate(box, entry) : status;
 }
 
 static tri_status put_list(cursor *at, const lists *all, int k, trii_part *part)

@@ -13,6 +13,9 @@ bool trii_piece_fits(const trii_piece *piece, const int64_t *shape, int ndim)
 
     if (ndim < 0 || ndim > TRI_MAX_DIMS || (piece->ndim != ndim && piece->ndim != 1))
         return false;
+    if (piece->parts > 1 && (flat || ndim == TRI_MAX_DIMS || piece->along < 0 ||
+                             piece->along >= ndim || shape[piece->along] % piece->parts != 0))
+        return false;
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0 || __builtin_mul_overflow(strides, shape[d] > 0 ? shape[d] : 1, &strides))
             return false;
@@ -21,6 +24,8 @@ bool trii_piece_fits(const trii_piece *piece, const int64_t *shape, int ndim)
     for (int d = 0; d < piece->ndim; d++) {
         int64_t whole = flat ? elems : shape[d];
 
+        if (piece->parts > 1 && d == piece->along)
+            whole /= piece->parts;
         if (piece->size[d] < 0 || piece->offset[d] < 0 || piece->size[d] > whole ||
             piece->offset[d] > whole - piece->size[d])
             return false;
@@ -33,8 +38,35 @@ int64_t trii_piece_count(const trii_piece *piece)
     int64_t n = 1;
 
     for (int d = 0; d < piece->ndim; d++)
-        n *= piece->size[d];
+        n *= trii_piece_size(piece, d);
     return n;
+}
+
+trii_piece trii_piece_part(const trii_piece *piece, const int64_t *shape, int part)
+{
+    trii_piece one = *piece;
+
+    one.offset[one.along] += part * (shape[one.along] / (one.parts > 1 ? one.parts : 1));
+    one.parts = 0;
+    return one;
+}
+
+/* Of the tensor with the parts as a dimension of their own. */
+static trii_runs runs_of_parts(const trii_piece *piece, const int64_t *shape, int ndim)
+{
+    trii_piece wide = {.ndim = ndim + 1};
+    int64_t wide_shape[TRI_MAX_DIMS];
+
+    for (int d = 0, to = 0; d < ndim; d++, to++) {
+        if (d == piece->along) {
+            wide_shape[to] = piece->parts;
+            wide.size[to++] = piece->parts;
+        }
+        wide_shape[to] = shape[d] / (d == piece->along ? piece->parts : 1);
+        wide.offset[to] = piece->offset[d];
+        wide.size[to] = piece->size[d];
+    }
+    return trii_piece_runs(&wide, wide_shape, ndim + 1);
 }
 
 trii_runs trii_piece_runs(const trii_piece *piece, const int64_t *shape, int ndim)
@@ -43,6 +75,8 @@ trii_runs trii_piece_runs(const trii_piece *piece, const int64_t *shape, int ndi
     int64_t stride = 1;
     bool whole = true; /* all dimensions so far are: the run goes on over this one */
 
+    if (piece->parts > 1)
+        return runs_of_parts(piece, shape, ndim);
     if (piece->ndim == 1 && ndim != 1)
         return (trii_runs){
             .n = piece->size[0] > 0, .length = piece->size[0], .first = piece->offset[0]};
@@ -131,6 +165,8 @@ const char *trii_piece_text(const trii_piece *piece, char text[TRII_PIECE_TEXT])
 
     used += (size_t)snprintf(text + used, TRII_PIECE_TEXT - used, " + ");
     if (used < TRII_PIECE_TEXT)
-        (void)put_list(text, used, piece->size, piece->ndim);
+        used = put_list(text, used, piece->size, piece->ndim);
+    if (used < TRII_PIECE_TEXT && piece->parts > 1)
+        snprintf(text + used, TRII_PIECE_TEXT - used, " of each of %d parts", piece->parts);
     return text;
 }

@@ -5,8 +5,9 @@
  * A piece is a box: an offset and a size in each dimension of the whole tensor. Strategies that cut
  * a tensor without regard to its dimensions have a range of its elements in row-major order, which
  * is a box of the same elements as one dimension. (As boxes of the tensor's own dimensions a range
- * would be up to 2 ndim - 1 of them, with as many entries in a manifest.) Both kinds are runs of
- * contiguous elements, and whatever compares or copies pieces knows nothing else.
+ * would be up to 2 ndim - 1 of them, with as many entries in a manifest.) Strategies that cut what
+ * is several tensors in one, such as the projections of attention, have the same box of each. All
+ * kinds are runs of contiguous elements, and whatever compares or copies pieces knows nothing else.
  */
 #ifndef TRII_PIECE_H
 #define TRII_PIECE_H
@@ -18,7 +19,17 @@ typedef struct tri_group tri_group; /* group.h */
 typedef struct trii_piece {
     int ndim; /* the tensor's; or 1: of its elements in row-major order */
     int64_t offset[TRI_MAX_DIMS], size[TRI_MAX_DIMS];
+    /* above 1: dimension `along` is so many equal ones in a row, and the box is one of each */
+    int parts, along;
 } trii_piece;
+
+/* The size of a dimension of what the piece has. */
+static inline int64_t trii_piece_size(const trii_piece *piece, int dim)
+{
+    return piece->size[dim] * (piece->parts > 1 && dim == piece->along ? piece->parts : 1);
+}
+/* One of its boxes, 0 <= part < parts, in a tensor of this shape. */
+trii_piece trii_piece_part(const trii_piece *piece, const int64_t *shape, int part);
 
 /* What a rank has of a tensor, where that is not all of it. If one rank of the group has this of a
  * tensor, all have it, though the piece may be empty. */

@@ -105,6 +105,37 @@ static void common_elements_are_copied(void **state)
     assert_true(n_within > 1000);
 }
 
+/* Rows 1 and 2 of each third of [9, 2], and so columns of the transpose. */
+static void the_same_box_of_each_part(void **state)
+{
+    const int64_t shape[2] = {9, 2}, turned[2] = {2, 9};
+    const trii_piece rows = {2, {1, 0}, {2, 2}, 3, 0}, columns = {2, {0, 1}, {2, 2}, 3, 1};
+    const trii_piece all = {2, {0, 0}, {2, 9}, 0, 0};
+    trii_runs runs = trii_piece_runs(&rows, shape, 2), every = trii_piece_runs(&all, turned, 2);
+    int64_t source[18], got[12];
+    char text[TRII_PIECE_TEXT];
+
+    (void)state;
+    for (int i = 0; i < 18; i++)
+        source[i] = i;
+    assert_int_equal(trii_piece_count(&rows), 12);
+    assert_int_equal(trii_piece_size(&rows, 0), 6);
+    assert_int_equal(trii_piece_size(&rows, 1), 2);
+    for (int64_t k = 0; k < runs.n; k++)
+        assert_int_equal(trii_runs_start(&runs, k), 6 * k + 2);
+    runs = trii_piece_runs(&columns, turned, 2);
+    trii_piece_copy(&every, source, &runs, got, sizeof(*got));
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(got[i], 9 * (i / 6) + 3 * (i % 6 / 2) + 1 + i % 2);
+    for (int part = 0; part < 3; part++) {
+        trii_piece one = trii_piece_part(&columns, turned, part);
+
+        assert_int_equal(one.offset[1], 3 * part + 1);
+        assert_int_equal(trii_piece_count(&one), 4);
+    }
+    assert_string_equal(trii_piece_text(&rows, text), "[1, 0] + [2, 2] of each of 3 parts");
+}
+
 static void pieces_outside_do_not_fit(void **state)
 {
     static const int64_t shape[] = {2, 3}, huge[] = {INT64_MAX, INT64_MAX},
@@ -113,14 +144,17 @@ static void pieces_outside_do_not_fit(void **state)
         trii_piece piece;
         bool fits;
     } cases[] = {
-        {{1, {0}, {6}}, true},          {{1, {6}, {0}}, true},
-        {{1, {0}, {7}}, false},         {{1, {7}, {0}}, false},
-        {{1, {-1}, {1}}, false},        {{1, {1}, {-1}}, false},
-        {{1, {INT64_MAX}, {1}}, false}, {{1, {1}, {INT64_MAX}}, false},
-        {{2, {0, 0}, {2, 3}}, true},    {{2, {1, 2}, {1, 1}}, true},
-        {{2, {1, 2}, {1, 2}}, false},   {{2, {2, 0}, {1, 3}}, false},
-        {{0, {0}, {0}}, false},         {{3, {0, 0, 0}, {1, 1, 1}}, false},
-        {{-1, {0}, {0}}, false},
+        {{1, {0}, {6}, 0, 0}, true},          {{1, {6}, {0}, 0, 0}, true},
+        {{1, {0}, {7}, 0, 0}, false},         {{1, {7}, {0}, 0, 0}, false},
+        {{1, {-1}, {1}, 0, 0}, false},        {{1, {1}, {-1}, 0, 0}, false},
+        {{1, {INT64_MAX}, {1}, 0, 0}, false}, {{1, {1}, {INT64_MAX}, 0, 0}, false},
+        {{2, {0, 0}, {2, 3}, 0, 0}, true},    {{2, {1, 2}, {1, 1}, 0, 0}, true},
+        {{2, {1, 2}, {1, 2}, 0, 0}, false},   {{2, {2, 0}, {1, 3}, 0, 0}, false},
+        {{0, {0}, {0}, 0, 0}, false},         {{3, {0, 0, 0}, {1, 1, 1}, 0, 0}, false},
+        {{-1, {0}, {0}, 0, 0}, false},        {{2, {0, 0}, {1, 3}, 2, 0}, true},
+        {{2, {0, 0}, {2, 3}, 2, 0}, false},   {{2, {0, 1}, {2, 1}, 3, 1}, false},
+        {{2, {0, 0}, {2, 1}, 3, 1}, true},    {{2, {0, 0}, {1, 1}, 2, 1}, false},
+        {{2, {0, 0}, {1, 1}, 2, 2}, false},   {{1, {0}, {1}, 2, 0}, false},
     };
     const trii_piece none = {.ndim = 1};
     char text[TRII_PIECE_TEXT];
@@ -137,6 +171,7 @@ static void pieces_outside_do_not_fit(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(common_elements_are_copied),
+    cmocka_unit_test(the_same_box_of_each_part),
     cmocka_unit_test(pieces_outside_do_not_fit),
 };
 TEST_MAIN(tests)

@@ -88,13 +88,29 @@ static void add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim, trii_s
     cut->parts[cut->n_parts++] = (trii_parallel_part){.tensor = tensor, .dim = dim, .share = share};
 }
 
-static tri_status check_size(const trii_share *share, const char *what)
+static tri_status check_blocks(int64_t blocks, int64_t block, const char *what, int ranks)
 {
-    int size = tri_group_size(share->group);
+    if (blocks >= ranks)
+        return TRI_OK;
+    if (block == 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are fewer than %d ranks", (long long)blocks,
+                         what, ranks);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld blocks of %lld %s are fewer than %d ranks",
+                     (long long)blocks, (long long)block, what, ranks);
+}
 
-    return share->whole >= size ? TRI_OK
-                                : TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are fewer than %d ranks",
-                                            (long long)share->whole, what, size);
+/* This rank's part of that many inputs or outputs. */
+static tri_status share_out(tri_group *group, int64_t size, const tri_parallel_rule *rule,
+                            const char *what, trii_share *share_out)
+{
+    int parts = rule != NULL && rule->parts > 1 ? rule->parts : 1;
+    int64_t block = rule != NULL && rule->block > 1 ? rule->block : 1;
+
+    if (size % parts != 0 || size / parts % block != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are not %d parts of blocks of %lld",
+                         (long long)size, what, parts, (long long)block);
+    *share_out = trii_share_of(group, size, parts, block);
+    return check_blocks(size / parts / block, block, what, tri_group_size(group));
 }
 
 tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rule,
@@ -116,16 +132,23 @@ tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rul
     cut->style = rule->style;
     cut->takes_whole = columns ? rule->input != TRI_SHARDED : rule->input == TRI_WHOLE;
     cut->gives_whole = columns ? rule->output == TRI_WHOLE : rule->output != TRI_SHARDED;
-    cut->in = trii_share_of(cut->group, weight->shape[!in_out]);
-    cut->out = trii_share_of(cut->group, weight->shape[in_out]);
     cut->weight = weight;
     cut->bias = bias;
     cut->in_out = in_out;
+    cut->in = (trii_share){.group = cut->group, .whole = weight->shape[!in_out]};
+    cut->out = (trii_share){.group = cut->group, .whole = weight->shape[in_out]};
+    if (!columns || !cut->takes_whole)
+        status = share_out(cut->group, cut->in.whole, columns ? NULL : rule, "inputs", &cut->in);
+    if (status == TRI_OK && (columns || !cut->gives_whole))
+        status = share_out(cut->group, cut->out.whole, columns ? rule : NULL, "outputs", &cut->out);
+    if (status == TRI_OK && cut->in.parts + cut->out.parts > 2 &&
+        (!columns || cut->gives_whole || cut->in.parts > 1))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "parts %d: only outputs that stay cut are in parts (TRI_COLWISE, output "
+                           "TRI_SHARDED)",
+                           rule->parts);
     add_part(cut, weight, cut_dim, columns ? cut->out : cut->in);
     if (columns && bias != NULL)
         add_part(cut, bias, 0, cut->out);
-    if (!columns || !cut->takes_whole)
-        status = check_size(&cut->in, "inputs");
-    return status == TRI_OK && (columns || !cut->gives_whole) ? check_size(&cut->out, "outputs")
-                                                              : status;
+    return status;
 }

@@ -109,6 +109,10 @@ static tri_status check_rule(const tri_parallel_rule *rule, int k)
                          "rules[%d], \"%.80s\": input %d, output %d: they are TRI_WHOLE or "
                          "TRI_SHARDED, or 0",
                          k, rule->module, (int)rule->input, (int)rule->output);
+    if (rule->parts < 0 || rule->block < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "rules[%d], \"%.80s\": parts %d, block %lld: neither may be negative", k,
+                         rule->module, rule->parts, (long long)rule->block);
     return TRI_OK;
 }
 

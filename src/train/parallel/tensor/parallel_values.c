@@ -8,20 +8,22 @@
 
 #include "train/parallel/tensor/tensor_parallel.h"
 
-trii_share trii_share_of(tri_group *group, int64_t whole)
+trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block)
 {
-    int64_t size = tri_group_size(group), rank = tri_group_rank(group);
-    int64_t each = whole / size, more = whole % size;
+    int64_t ranks = tri_group_size(group), rank = tri_group_rank(group);
+    int64_t blocks = size / parts / block, each = blocks / ranks, more = blocks % ranks;
 
     return (trii_share){.group = group,
-                        .whole = whole,
-                        .start = rank * each + (rank < more ? rank : more),
-                        .n = each + (rank < more)};
+                        .parts = parts,
+                        .block = block,
+                        .whole = size / parts,
+                        .start = (rank * each + (rank < more ? rank : more)) * block,
+                        .n = (each + (rank < more)) * block};
 }
 
 static bool is_equal(const trii_share *share)
 {
-    return share->whole % tri_group_size(share->group) == 0;
+    return share->whole / share->block % tri_group_size(share->group) == 0;
 }
 
 tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x)

@@ -122,10 +122,13 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
         return;
     }
     cut = p->cuts[index];
-    snprintf(line, TRII_AGREE_LINE, "%s by %s (%" PRId64 " to %" PRId64 ", %s to %s)",
+    snprintf(line, TRII_AGREE_LINE,
+             "%s by %s (%" PRId64 " to %d x %" PRId64 ", %s to %s, blocks of %" PRId64 ")",
              trii_agree_name(p->matches.list[index].path),
-             cut->style == TRI_COLWISE ? "columns" : "rows", cut->in.whole, cut->out.whole,
-             cut->takes_whole ? "whole" : "sharded", cut->gives_whole ? "whole" : "sharded");
+             cut->style == TRI_COLWISE ? "columns" : "rows", cut->in.whole, cut->out.parts,
+             cut->out.whole, cut->takes_whole ? "whole" : "sharded",
+             cut->gives_whole ? "whole" : "sharded",
+             cut->style == TRI_COLWISE ? cut->out.block : cut->in.block);
 }
 
 static tri_status hash_entry(void *ctx, int64_t index, uint64_t *hash_out)
@@ -165,8 +168,7 @@ static tri_status copy_part(trii_parallel_part *part)
 {
     const tri_tensor *tensor = part->tensor;
     size_t size = tri_dtype_size(tensor->dtype), bytes = trii_tensor_bytes(tensor);
-    size_t part_bytes =
-        bytes / (size_t)tensor->shape[part->dim] * (size_t)part->share.n; /* not of size 0 */
+    size_t part_bytes;
     trii_piece *piece = &part->held.piece, all = {.ndim = tensor->ndim};
     trii_runs from, to;
     char *whole, *own;
@@ -178,6 +180,9 @@ static tri_status copy_part(trii_parallel_part *part)
     *piece = all;
     piece->offset[part->dim] = part->share.start;
     piece->size[part->dim] = part->share.n;
+    piece->parts = part->share.parts;
+    piece->along = part->dim;
+    part_bytes = (size_t)trii_piece_count(piece) * size;
     from = trii_piece_runs(&all, tensor->shape, tensor->ndim);
     to = trii_piece_runs(piece, tensor->shape, tensor->ndim);
     whole = trii_alloc(1, bytes, "a parameter");
@@ -214,7 +219,11 @@ static void take_place(const parallelizing *p)
         for (int k = 0; k < cut->n_parts; k++) {
             trii_parallel_part *part = &cut->parts[k];
 
-            trii_tensor_become(part->tensor, part->held.piece.size, part->storage);
+            int64_t shape[TRI_MAX_DIMS];
+
+            for (int d = 0; d < part->tensor->ndim; d++)
+                shape[d] = trii_piece_size(&part->held.piece, d);
+            trii_tensor_become(part->tensor, shape, part->storage);
             trii_storage_unref(part->storage);
             part->storage = NULL;
             part->tensor->held = &part->held;

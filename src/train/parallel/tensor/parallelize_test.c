@@ -187,7 +187,7 @@ static const char *cut_rank(rank_env *env)
 {
     job *j = env->arg;
     tri_module *net = build(env->rank == 0 ? 3 : 9), *two;
-    tri_group *group = NULL;
+    tri_group *group = NULL, *alone = NULL;
     double got[NUMBERS];
     bool is_whole[NUMBERS];
     tri_tensor *weight = tri_module_find(net, "0.weight");
@@ -204,11 +204,12 @@ static const char *cut_rank(rank_env *env)
     tri_module_destroy(net);
     /* a group of one, for each */
     two = build(5);
-    RANK_TRY(env, tri_group_split(group, env->rank, 0, NULL, &group));
-    RANK_TRY(env, tri_parallelize(two, group, pairs, 4));
+    RANK_TRY(env, tri_group_split(group, env->rank, 0, NULL, &alone));
+    RANK_TRY(env, tri_parallelize(two, alone, pairs, 4));
     if (tri_tensor_size(tri_module_find(two, "0.weight"), 0) != 7)
         return RANK_FAIL(env, "a group of one was cut");
     tri_module_destroy(two);
+    tri_group_unref(alone);
     tri_group_unref(group);
     return NULL;
 }

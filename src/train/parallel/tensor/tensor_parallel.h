@@ -15,16 +15,20 @@
 #include "train/tensor/piece.h"
 #include "train/tensor/storage.h"
 
-/* This rank's part of n things. */
+/* This rank's part of a dimension, or of each of several parts of it. */
 typedef struct trii_share {
     tri_group *group;
+    int parts;     /* at least 1; what follows is of one of them */
+    int64_t block; /* all three are multiples of it */
     int64_t whole, start, n;
 } trii_share;
 
-/* As equal as can be: the first ranks have one more. None is empty where there are as many. */
-trii_share trii_share_of(tri_group *group, int64_t whole);
-/* x, which has the whole of the share along its last dimension, to this rank's part; and back. The
- * loss is one that all ranks have: gradients are right for that (dist.h). */
+/* Of a dimension of this size, which both divide. As equal as can be: the first ranks have one
+ * block more. None is empty where there are as many blocks. */
+trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block);
+/* x, which has the whole of the share along its last dimension, to this rank's part; and back. Of
+ * shares of one part. The loss is one that all ranks have: gradients are right for that (dist.h).
+ */
 tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x);
 tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x);
 
