@@ -56,7 +56,7 @@ static void two_workers_train_by_a_file_and_three_go_on(void **state)
     assert_null(strstr(SPAWN_OUT(&j.run), "epoch 2:"));
     trirun_has(SPAWN_OUT(&j.run), "epoch 3: loss ");
     trirun_end(&j, 0);
-    scratch_file(&s, "saved/latest", "lost", 4); /* what cannot be read is not begun anew */
+    scratch_file(&s, "saved/latest", "lost", 4); /* what cannot be read is not begun again */
     TRIRUN_START(&j, "--standalone", "--nproc-per-node", "2", spawn_bin("deepspeed"),
                  "--deepspeed_config", config, "--limit", "512", "--save", save);
     assert_int_equal(spawn_wait(&j.run), 1);
