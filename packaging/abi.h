@@ -1505,6 +1505,23 @@ typedef struct tri_parallel_rule {
     uint64_t reserved[4];
 } tri_parallel_rule;
 tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_parallel_rule *rules, int n);
+typedef enum tri_pipeline_schedule {
+    TRI_PIPELINE_1F1B = 0,
+    TRI_PIPELINE_GPIPE = 1,
+    TRI_PIPELINE_INTERLEAVED = 2,
+    TRI_PIPELINE_LOOPED_BFS = 3,
+    TRI_PIPELINE_ZERO_BUBBLE = 4,
+    TRI_PIPELINE_ZBV = 5,
+} tri_pipeline_schedule;
+typedef struct tri_pipeline_options {
+    tri_group *group;
+    int n_microbatches;
+    tri_pipeline_schedule schedule;
+    uint64_t reserved[4];
+} tri_pipeline_options;
+tri_module *tri_pipeline(tri_module *const *own_stages, int n, const tri_pipeline_options *opt);
+typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
+tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tensor *target, tri_pipeline_loss_fn loss, void *arg);
 typedef struct tri_progress tri_progress;
 typedef struct tri_progress_options {
     FILE *stream;

@@ -20,6 +20,7 @@
 #include <trireme/optim.h>
 #include <trireme/parallel.h>
 #include <trireme/parallelize.h>
+#include <trireme/pipeline.h>
 #include <trireme/records.h>
 #include <trireme/remote.h>
 #include <trireme/sync_batch_norm.h>

@@ -105,6 +105,7 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_validate",
                                           "tri_test",
                                           "tri_predict",
+                                          "tri_pipeline_step",
                                           "tri_trainer_set_state",
                                           NULL};
 

@@ -302,9 +302,25 @@ static tri_status sum_with_cut(trii_step *step, tri_tensor *const *params, const
     return status;
 }
 
+/* What other ranks have of a pipeline is in no list here. */
+static tri_status check_stages(tri_tensor *const *params, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (params[i]->in_stage)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "the parameters are those of one rank's stages of tri_pipeline: "
+                             "nothing computes a norm over all ranks of a pipeline, or finds where "
+                             "it overflows (tri_clip_grad_value clips each number by itself)");
+    return TRI_OK;
+}
+
 tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
                                 int n, trii_vid *total_out)
 {
+    tri_status status = check_stages(params, n);
+
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < n; i++) {
         if (TRII_UNLIKELY(grads[i] != TRII_NO_VALUE && cut_over(params[i]) != NULL))
             return sum_with_cut(step, params, grads, n, total_out);

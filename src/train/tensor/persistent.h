@@ -53,6 +53,8 @@ struct tri_tensor {
     bool requires_grad;
     bool is_grad;      /* it is the gradient of another tensor */
     bool is_parameter; /* a module has registered it as one */
+    /* a pipeline over several ranks has it in a stage: a norm is over the others' stages, too */
+    bool in_stage;
     /* its ranks keep averages of its gradient in pieces (train/dist/shards.c): tri_grad shows only
      * what adds up before there is one */
     bool in_pieces;

@@ -1,0 +1,123 @@
+/*
+ * pipeline.h - a network cut into stages, each on another rank, through which the pieces of a batch
+ * pass one after the other: torch.distributed.pipelining.
+ *
+ *     tri_module *stages[] = {tri_nn_sequential(...), tri_nn_sequential(...)};
+ *     tri_module *pipe = tri_pipeline(stages, 2, &(tri_pipeline_options){.n_microbatches = 8});
+ *     tri_optimizer *opt = tri_adamw(pipe, 1e-3, NULL); // of this rank's stages
+ *
+ *     loss = tri_pipeline_step(pipe, x, target, loss_fn, NULL); // forward and backward
+ *     TRI_TRY(tri_optimizer_step(opt));
+ *     tri_step_end();
+ *
+ * It computes what one process does that calls tri_backward for each micro-batch (loss times its
+ * share of the samples) and then updates once. All schedules give the same bits: gradients are
+ * added in the order of the micro-batches in each of them.
+ *
+ * tri_pipeline_step only records, as a forward does, so the update is part of the same step; the
+ * order in which a rank records is the schedule. Messages are sent and received while the rank
+ * computes. Ranks wait in the call for the shapes that come from the stage before, not for its
+ * results.
+ *
+ * Every rank updates and saves its own stages only (tri_save: a path for each rank). What is over
+ * all of a network's gradients, tri_clip_grad_norm and tri_grad_scaler, refuses stages of several
+ * ranks (UNSUPPORTED).
+ *
+ * A rank whose call fails ends the pipeline for all ranks, which get its reason. So does one that
+ * is lost. Make a new one then, over a new group (tri_group_shrink) if a rank is gone.
+ */
+#ifndef TRIREME_PIPELINE_H
+#define TRIREME_PIPELINE_H
+
+#include <trireme/group.h>
+#include <trireme/nn.h>
+
+TRI_BEGIN_DECLS
+
+/* With p ranks and m micro-batches, L stages on each rank. A stage keeps what its backward needs
+ * for as many micro-batches as are under way. */
+typedef enum tri_pipeline_schedule {
+    /* Forwards until the first gradient comes, then one backward for each forward. One stage a
+     * rank; at most p micro-batches under way, on the last rank 1. */
+    TRI_PIPELINE_1F1B = 0,
+    /* All forwards, then all backwards. One stage a rank; m micro-batches under way. */
+    TRI_PIPELINE_GPIPE,
+    /* 1F1B of several stages a rank: ranks wait for an L-th of the time, and send L times as often.
+     * m is divided by its number of rounds, which is m / p without the remainder, at least 1. */
+    TRI_PIPELINE_INTERLEAVED,
+    /* GPipe of several stages a rank, breadth first. */
+    TRI_PIPELINE_LOOPED_BFS,
+    /* Backward in two parts: gradients of inputs as soon as the stage before may wait for them,
+     * gradients of parameters where a rank would wait. m as for interleaved if L > 1. */
+    TRI_PIPELINE_ZERO_BUBBLE,
+    /* The same with two stages a rank, of which the second ones come in the opposite order: the
+     * first rank has the first and the last stage. */
+    TRI_PIPELINE_ZBV
+} tri_pipeline_schedule;
+
+/* Zero means the default. */
+typedef struct tri_pipeline_options {
+    tri_group *group;               /* NULL: the world, which is joined as by tri_init */
+    int n_microbatches;             /* default: as many as ranks */
+    tri_pipeline_schedule schedule; /* zero bubble and ZBV are refused still (UNSUPPORTED) */
+    TRI_RESERVED(4);
+} tri_pipeline_options;
+
+/**
+ * Deals n stages out to the ranks of a group: stage s to rank s mod ranks. Stages are networks of
+ * one input and one output whose dimension 0 is that of the samples; each gets the output of the
+ * one before. Collective: all ranks give as many stages, and the same options.
+ *
+ *   own_stages  [n], owned from now on, also on failure. Each rank keeps its own and destroys the
+ *               others. All ranks that build all of them, in one order and from one seed, begin
+ *               with the weights of one process; NULL stands for stages of other ranks, where the
+ *               whole network has no room.
+ *
+ * Names in the state are those of tri_nn_sequential over all stages, "3.weight" of stage 3, of this
+ * rank's alone. Never returns NULL: a failed model carries its error (tri_module_status) into
+ * optimizer and step. Errors: INVALID_ARG (stages, numbers that the schedule cannot have; the line
+ * names some that it can have), UNSUPPORTED (stages of tri_ddp, tri_zero or tri_data_parallel),
+ * MISMATCH (a rank gave something else, or failed by itself; the line names it), NO_MEMORY, those
+ * of tri_init and tri_group_split. Blocks until all ranks have called it.
+ */
+TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
+                                 const tri_pipeline_options *opt);
+
+/* The mean loss of the samples that it gets, a scalar; only records. target: the rows of the output
+ * have the same numbers in the batch. */
+typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
+
+/**
+ * Records forward and backward of one batch, cut along dimension 0 into n_microbatches pieces (the
+ * first ones have a row more if they do not divide; with fewer rows than pieces, as many pieces as
+ * rows). Under TRI_NO_GRAD the forward alone. All ranks call it.
+ *
+ *   x       the batch, on the rank of the first stage; ignored elsewhere, NULL allowed
+ *   target  of as many rows, and
+ *   loss    on the rank of the last stage; ignored elsewhere, NULL allowed. Called once for each
+ *           micro-batch, with `arg`
+ *
+ * Returns the loss, f64 [], on all ranks: the sum of the micro-batches' losses, each weighted by
+ * its share of the rows. It can be read until tri_step_end. Gradients add up with those that
+ * parameters have. All ranks run what was recorded (tri_optimizer_step, tri_run, or read the loss);
+ * a second call within one step runs the first.
+ *
+ * Errors, carried by the result and by the step, after which the pipeline has ended on all ranks:
+ * INVALID_ARG (pipe, x, target, loss), MISMATCH (ranks are in different calls), those of the stages
+ * and of the group.
+ */
+TRI_API tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tensor *target,
+                                      tri_pipeline_loss_fn loss, void *arg);
+
+/* tri_forward of a pipeline, under TRI_NO_GRAD only: x as above; the result of all rows on the rank
+ * of the last stage, elsewhere an f32 [0], which is complete when this rank has sent its part. */
+
+/* They wait for peers: messages name the line of the caller (call_site.h). */
+#ifndef TRI_NO_SITES
+#define tri_pipeline(...) TRI_SITE_(tri_pipeline(__VA_ARGS__))
+#define tri_pipeline_step(...) TRI_SITE_(tri_pipeline_step(__VA_ARGS__))
+#endif
+
+TRI_END_DECLS
+
+#endif

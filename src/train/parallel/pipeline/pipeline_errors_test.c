@@ -1,0 +1,400 @@
+/* pipeline_errors_test.c - ranks that differ, calls that are refused, and ranks that are lost: all
+ * ranks end, with the reason. */
+#include "testing/pipeline_ranks.h"
+
+/* What differs between the ranks of one case. */
+typedef struct mistake {
+    pipeline_job job;
+    int rank; /* which has it */
+    tri_status status[4];
+    const char *part[4]; /* of the error line; NULL: the rank's call succeeds */
+} mistake;
+
+/* The call has to end in this way; what it returned. */
+static const char *check_end(rank_env *env, const mistake *m, tri_status status)
+{
+    const char *part = m->part[env->rank];
+
+    if (status == TRI_ERR_ABORTED) /* or PEER_LOST, whichever is seen first */
+        status = TRI_ERR_PEER_LOST;
+    if (part == NULL && status == TRI_OK)
+        return NULL;
+    if (part == NULL || status != m->status[env->rank] || strstr(tri_last_error(), part) == NULL)
+        return RANK_FAIL(env, "rank %d: %s: %s; not %s: %s", env->rank, tri_status_name(status),
+                         tri_last_error(), tri_status_name(m->status[env->rank]),
+                         part != NULL ? part : "");
+    return NULL;
+}
+
+/* --- making it ------------------------------------------------------------ */
+
+static const char *make_differently(rank_env *env)
+{
+    const mistake *m = env->arg;
+    pipeline_job job = m->job;
+    tri_group *group = NULL;
+    tri_module *pipe;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    if (env->rank != m->rank)
+        job = (pipeline_job){.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    pipe = pipeline_make(&job, group);
+    wrong = check_end(env, m, tri_module_status(pipe));
+    if (wrong == NULL) /* the group goes on */
+        RANK_TRY(env, tri_barrier(group, NULL));
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void expect_difference(tri_pipeline_options options, int stages, const char *part)
+{
+    mistake m = {.job = {.options = options, .stages = stages, .rows = 8},
+                 .rank = 1,
+                 .status = {TRI_ERR_MISMATCH, TRI_ERR_MISMATCH},
+                 .part = {part, part}};
+
+    run_threads(2, NULL, make_differently, &m);
+}
+
+static void ranks_that_differ_are_named(void **state)
+{
+    (void)state;
+    expect_difference((tri_pipeline_options){.n_microbatches = 6}, 2,
+                      "tri_pipeline: rank 1 has schedule 1f1b with 2 stages and 6 micro-batches; "
+                      "rank 0 has schedule 1f1b with 2 stages and 4 micro-batches");
+    expect_difference((tri_pipeline_options){.n_microbatches = 4, .schedule = TRI_PIPELINE_GPIPE},
+                      2, "rank 1 has schedule gpipe");
+    expect_difference(
+        (tri_pipeline_options){.n_microbatches = 4, .schedule = TRI_PIPELINE_LOOPED_BFS}, 4,
+        "rank 1 has schedule looped_bfs with 4 stages");
+}
+
+static void a_rank_that_fails_by_itself_is_named(void **state)
+{
+    mistake m = {.job = {.options = {.n_microbatches = 4}, .stages = 3, .rows = 8},
+                 .rank = 1,
+                 .status = {TRI_ERR_MISMATCH, TRI_ERR_INVALID_ARG},
+                 .part = {"rank 1 has a call that fails (3 stages over 2 ranks",
+                          "3 stages over 2 ranks: all ranks have equally many, such as 2"}};
+
+    (void)state;
+    run_threads(2, NULL, make_differently, &m);
+}
+
+/* The head of a language model is its embedding, say. */
+static const char *share_a_weight(rank_env *env)
+{
+    tri_module *stages[2] = {tri_nn_identity(), tri_nn_identity()};
+    tri_tensor *weight = tri_tensor_create(TRI_SHAPE(2, 3), TRI_DTYPE_F32);
+    tri_group *group = NULL;
+    tri_module *pipe;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    tri_module_add_parameter(stages[0], "weight", tri_tensor_ref(weight));
+    tri_module_add_parameter(stages[1], "head", weight);
+    pipe = tri_pipeline(stages, 2, &(tri_pipeline_options){.group = group});
+    RANK_FAILS(env, tri_module_status(pipe), TRI_ERR_UNSUPPORTED,
+               "weight of stage 0 on rank 0 is head of stage 1 on rank 1");
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_tensor_of_two_ranks_is_refused(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, share_a_weight, NULL);
+}
+
+static void check_refused(tri_module *pipe, tri_status status, const char *part)
+{
+    CHECK_FAILS(tri_module_status(pipe), status, part);
+    tri_module_destroy(pipe);
+}
+
+static tri_module *one_stage(void)
+{
+    return tri_nn_linear(3, 2, NULL);
+}
+
+static void stages_and_options_are_checked(void **state)
+{
+    tri_group *group = NULL;
+    tri_pipeline_options o = {.n_microbatches = 2};
+    tri_module *stage = one_stage();
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+    o.group = group;
+    check_refused(tri_pipeline(NULL, 1, &o), TRI_ERR_INVALID_ARG,
+                  "tri_pipeline: own_stages is NULL");
+    check_refused(tri_pipeline((tri_module *[]){NULL}, 1, &o), TRI_ERR_INVALID_ARG,
+                  "stage 0 is NULL on rank 0, whose it is");
+    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 0, &o), TRI_ERR_INVALID_ARG,
+                  "0 stages: 1 to 1024 are allowed");
+    o.n_microbatches = -1;
+    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_INVALID_ARG,
+                  "-1 micro-batches");
+    o.n_microbatches = 0; /* as many as ranks */
+    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_OK, "");
+    o.schedule = TRI_PIPELINE_ZBV;
+    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_UNSUPPORTED,
+                  "schedule zbv has no execution yet");
+    o.schedule = TRI_PIPELINE_INTERLEAVED;
+    check_refused(tri_pipeline((tri_module *[]){stage, stage}, 2, &o), TRI_ERR_INVALID_ARG, "");
+    o.schedule = TRI_PIPELINE_GPIPE;
+    check_refused(
+        tri_pipeline((tri_module *[]){tri_ddp(one_stage(), &(tri_ddp_options){.group = group})}, 1,
+                     &o),
+        TRI_ERR_UNSUPPORTED, "stage 0 is DistributedDataParallel, or has one inside");
+    o.reserved[0] = 1;
+    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_INVALID_ARG,
+                  "reserved[0] is not 0");
+    tri_group_unref(group);
+    tri_store_unref(store);
+}
+
+/* --- steps ---------------------------------------------------------------- */
+
+static tri_tensor *no_mean(tri_tensor *output, tri_tensor *target, void *arg)
+{
+    (void)arg;
+    return tri_square(tri_sub(output, target));
+}
+
+static tri_tensor *no_loss(tri_tensor *output, tri_tensor *target, void *arg)
+{
+    (void)output, (void)target, (void)arg;
+    return NULL;
+}
+
+enum { NO_X, NO_ROWS, NO_TARGET, OTHER_ROWS, NO_FUNCTION, NO_MEAN, NO_LOSS, OTHER_CALL, WRONG_X };
+
+static const char *step_wrongly(rank_env *env)
+{
+    const mistake *m = env->arg;
+    const int what = m->job.steps;
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = env->size, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, what == WRONG_X ? 2 : PIPELINE_WIDTH);
+    tri_tensor *y = pipeline_batch(0, 8, PIPELINE_OUT), *none = NULL, *loss;
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    const char *wrong;
+    uint64_t before, after;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    RANK_TRY(env, tri_module_status(pipe));
+    RANK_TRY(env, tri_module_hash(pipe, &before));
+    opt = tri_sgd(pipe, 0.1, NULL);
+    none = tri_tensor_create(TRI_SHAPE(0, PIPELINE_WIDTH), TRI_DTYPE_F64);
+    if (what == OTHER_CALL && env->rank == m->rank)
+        tri_no_grad_begin();
+    loss = tri_pipeline_step(pipe,
+                             what == NO_X      ? NULL
+                             : what == NO_ROWS ? none
+                                               : x,
+                             what == NO_TARGET    ? NULL
+                             : what == OTHER_ROWS ? none
+                                                  : y,
+                             what == NO_FUNCTION ? NULL
+                             : what == NO_MEAN   ? no_mean
+                             : what == NO_LOSS   ? no_loss
+                                                 : pipeline_mse,
+                             NULL);
+    if (what == OTHER_CALL && env->rank == m->rank)
+        tri_no_grad_end();
+    /* a rank that others wait for later has recorded all of it */
+    wrong = tri_tensor_status(loss) == TRI_OK || env->rank != m->rank
+                ? check_end(env, m, tri_optimizer_step(opt))
+                : check_end(env, m, tri_tensor_status(loss));
+    if (wrong == NULL && tri_optimizer_step(opt) == TRI_OK)
+        wrong = RANK_FAIL(env, "rank %d: an update after it succeeded", env->rank);
+    tri_step_end();
+    RANK_TRY(env, tri_module_hash(pipe, &after));
+    if (wrong == NULL && before != after)
+        wrong = RANK_FAIL(env, "rank %d has updated", env->rank);
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_tensor_unref(none);
+    return wrong;
+}
+
+/* Rank `rank` of three fails with the line, and the others get it. */
+static void expect_failure(int what, int rank, tri_status status, const char *part)
+{
+    mistake m = {.job = {.steps = what}, .rank = rank};
+
+    for (int r = 0; r < 3; r++) {
+        m.status[r] = r == rank ? status : TRI_ERR_PEER_LOST;
+        m.part[r] = part;
+    }
+    run_threads(3, &(tri_group_options){.timeout_ms = 20000}, step_wrongly, &m);
+}
+
+static void a_rank_that_is_refused_ends_the_others_with_its_line(void **state)
+{
+    (void)state;
+    expect_failure(NO_X, 0, TRI_ERR_INVALID_ARG, "x is NULL");
+    expect_failure(NO_ROWS, 0, TRI_ERR_INVALID_ARG, "x has no rows");
+    expect_failure(NO_TARGET, 2, TRI_ERR_INVALID_ARG, "target is NULL");
+    expect_failure(NO_FUNCTION, 2, TRI_ERR_INVALID_ARG, "loss is NULL");
+    expect_failure(OTHER_ROWS, 2, TRI_ERR_INVALID_ARG, "target has no rows");
+    expect_failure(NO_MEAN, 2, TRI_ERR_INVALID_ARG, "the loss function returned 6 elements");
+    expect_failure(NO_LOSS, 2, TRI_ERR_INVALID_ARG, "the loss function returned NULL");
+    expect_failure(WRONG_X, 0, TRI_ERR_INVALID_ARG, "stage 0, micro-batch 0");
+    expect_failure(OTHER_CALL, 1, TRI_ERR_MISMATCH,
+                   "rank 1 calls tri_pipeline_step without gradients, rank 0 tri_pipeline_step");
+}
+
+static const char *forward_with_gradients(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH);
+    tri_group *group = NULL;
+    tri_module *pipe, *other = tri_nn_tanh();
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    RANK_FAILS(env, tri_tensor_status(tri_forward(pipe, x)), TRI_ERR_STATE,
+               "the forward of a pipeline has no gradients: put it in TRI_NO_GRAD { }");
+    tri_step_end();
+    RANK_FAILS(env, tri_tensor_status(tri_pipeline_step(other, x, x, pipeline_mse, NULL)),
+               TRI_ERR_INVALID_ARG, "the module is a Tanh; tri_pipeline makes pipelines");
+    tri_step_end();
+    tri_module_destroy(pipe);
+    tri_module_destroy(other);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    return NULL;
+}
+
+static void what_has_no_gradients_says_so(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, forward_with_gradients, NULL);
+}
+
+static const char *clip(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    tri_grad_scaler *scaler = NULL;
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+
+    RANK_TRY(env, tri_grad_scaler_create(NULL, &scaler));
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int way = 0; way < 3; way++) {
+        pipe = pipeline_make(&job, group);
+        opt = tri_sgd(pipe, 0.1, NULL);
+        (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+        if (way == 0)
+            (void)tri_clip_grad_norm(opt, 1);
+        if (way == 1)
+            RANK_FAILS(env, tri_grad_scaler_step(scaler, opt), TRI_ERR_UNSUPPORTED,
+                       "one rank's stages of tri_pipeline");
+        else if (way == 0)
+            RANK_FAILS(env, tri_optimizer_step(opt), TRI_ERR_UNSUPPORTED,
+                       "tri_clip_grad_value clips each number by itself");
+        if (way == 2) {
+            tri_clip_grad_value(opt, 0.1);
+            RANK_TRY(env, tri_optimizer_step(opt));
+        }
+        tri_step_end();
+        RANK_TRY(env, ranks_meet(env, (const char *[]){"norm", "scale", "value"}[way], -1));
+        tri_optimizer_destroy(opt);
+        tri_module_destroy(pipe);
+    }
+    tri_grad_scaler_destroy(scaler);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static void a_norm_of_one_rank_is_refused(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, clip, NULL);
+}
+
+/* --- ranks that are lost -------------------------------------------------- */
+
+/* Rank 1 of three goes after a step. */
+static const char *leave_early(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = env->size, .rows = 8};
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    double loss;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    opt = tri_sgd(pipe, 0.1, NULL);
+    RANK_TRY(env, pipeline_train(&job, pipe, opt, 0, &loss));
+    if (env->rank != 1)
+        RANK_FAILS(env, pipeline_train(&job, pipe, opt, 1, &loss), TRI_ERR_PEER_LOST, "rank 1");
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_rank_that_leaves_is_named(void **state)
+{
+    (void)state;
+    run_threads(3, &(tri_group_options){.timeout_ms = 20000}, leave_early, NULL);
+}
+
+/* Rank 1 does not come: the others name it at the deadline. */
+static const char *stay_away(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 2}, .stages = env->size, .rows = 8};
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    double loss;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    opt = tri_sgd(pipe, 0.1, NULL);
+    if (env->rank == 0)
+        RANK_FAILS(env, pipeline_train(&job, pipe, opt, 0, &loss), TRI_ERR_GROUP_TIMEOUT, "rank 1");
+    RANK_TRY(env, ranks_meet(env, "waited", -1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.timeout_ms = 1500}, stay_away, NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ranks_that_differ_are_named),
+    cmocka_unit_test(a_rank_that_fails_by_itself_is_named),
+    cmocka_unit_test(stages_and_options_are_checked),
+    cmocka_unit_test(a_tensor_of_two_ranks_is_refused),
+    cmocka_unit_test(a_rank_that_is_refused_ends_the_others_with_its_line),
+    cmocka_unit_test(what_has_no_gradients_says_so),
+    cmocka_unit_test(a_norm_of_one_rank_is_refused),
+    cmocka_unit_test(a_rank_that_leaves_is_named),
+    cmocka_unit_test(a_rank_that_does_not_come_is_named),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,57 @@
+/*
+ * pipeline_internal.h - what the files of this folder share: the module, and the notes by which a
+ * rank learns what will come from the stage before.
+ */
+#ifndef TRII_PIPELINE_INTERNAL_H
+#define TRII_PIPELINE_INTERNAL_H
+
+#include "train/graph/step/step.h"
+#include "train/parallel/pipeline/pipeline_schedule.h"
+
+typedef struct trii_pipeline {
+    trii_pipeline_shape shape;
+    int rank, n_local;
+    tri_group *group;    /* of its own; NULL: there is one rank */
+    tri_module **stages; /* [n_local], this rank's in ascending order; owned by the module */
+    trii_pipeline_action *actions;
+    int64_t n_actions;
+    uint64_t generation; /* of the step in which it last recorded */
+} trii_pipeline;
+
+/* NULL: the module is no pipeline. */
+trii_pipeline *trii_pipeline_of(tri_module *module);
+
+/* What all ranks are doing; one that does something else is refused. */
+typedef enum trii_pipeline_call {
+    TRII_PIPELINE_TRAIN,
+    TRII_PIPELINE_LOSS,   /* tri_pipeline_step without gradients */
+    TRII_PIPELINE_OUTPUTS /* tri_forward */
+} trii_pipeline_call;
+
+/* What a stage tells the next one before its messages: at the first micro-batch of a step, and at
+ * the first of those that have one row less. */
+typedef struct trii_pipeline_note {
+    trii_pipeline_call call;
+    int64_t rows; /* of the whole batch */
+    trii_type type;
+    bool requires_grad;
+} trii_pipeline_note;
+
+/* Of the edge from stage `from` to the next one. Both block; the receiver until the stage before
+ * has recorded its forward. */
+tri_status trii_pipeline_note_send(const trii_pipeline *p, int from,
+                                   const trii_pipeline_note *note) TRI_MUST_CHECK;
+tri_status trii_pipeline_note_recv(const trii_pipeline *p, int from, trii_pipeline_call call,
+                                   trii_pipeline_note *note_out) TRI_MUST_CHECK;
+
+/* Records one pass of all micro-batches; never NULL. x, target, loss: where this rank needs
+ * them. */
+typedef struct trii_pipeline_inputs {
+    tri_tensor *x, *target;
+    tri_pipeline_loss_fn loss;
+    void *arg;
+} trii_pipeline_inputs;
+tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
+                               const trii_pipeline_inputs *inputs);
+
+#endif

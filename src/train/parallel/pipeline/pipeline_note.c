@@ -1,0 +1,67 @@
+/*
+ * pipeline_note.c - what a stage tells the next one before its messages, in every step:
+ * the next rank waits for it while the one before records, which is long before that has results,
+ * and so nothing has to be agreed when shapes, modes or frozen parameters change.
+ */
+#include "base/dtype.h"
+#include "base/err.h"
+#include "train/graph/step/type.h"
+#include "train/parallel/pipeline/pipeline_internal.h"
+#include "train/traffic/traffic.h"
+
+/* Messages of the steps have tags below. */
+#define NOTE_TAG (TRII_TRAFFIC_TAGS / 2)
+
+/* call, rows, requires_grad, dtype, ndim, shape */
+enum { CALL, ROWS, REQUIRES_GRAD, DTYPE, NDIM, SHAPE, WORDS = SHAPE + TRI_MAX_DIMS };
+
+static const char *call_text(int64_t call)
+{
+    switch (call) {
+    case TRII_PIPELINE_TRAIN:
+        return "tri_pipeline_step";
+    case TRII_PIPELINE_LOSS:
+        return "tri_pipeline_step without gradients";
+    default:
+        return "tri_forward";
+    }
+}
+
+tri_status trii_pipeline_note_send(const trii_pipeline *p, int from, const trii_pipeline_note *note)
+{
+    int64_t words[WORDS] = {[CALL] = (int64_t)note->call,
+                            [ROWS] = note->rows,
+                            [REQUIRES_GRAD] = note->requires_grad,
+                            [DTYPE] = (int64_t)note->type.dtype,
+                            [NDIM] = note->type.ndim};
+
+    for (int d = 0; d < note->type.ndim; d++)
+        words[SHAPE + d] = note->type.shape[d];
+    return tri_send(p->group, words, WORDS, TRI_DTYPE_I64,
+                    trii_pipeline_rank_of(&p->shape, from + 1), NOTE_TAG + from, NULL);
+}
+
+tri_status trii_pipeline_note_recv(const trii_pipeline *p, int from, trii_pipeline_call call,
+                                   trii_pipeline_note *note_out)
+{
+    int64_t words[WORDS] = {0};
+    int peer = trii_pipeline_rank_of(&p->shape, from);
+    tri_status status =
+        tri_recv(p->group, words, WORDS, TRI_DTYPE_I64, peer, NOTE_TAG + from, NULL);
+
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "waiting for the shapes of stage %d", from);
+    if (words[CALL] != (int64_t)call)
+        return TRII_FAIL(TRI_ERR_MISMATCH,
+                         "rank %d calls %s, rank %d %s: all ranks of a pipeline call the same",
+                         p->rank, call_text((int64_t)call), peer, call_text(words[CALL]));
+    *note_out = (trii_pipeline_note){.call = call,
+                                     .rows = words[ROWS],
+                                     .requires_grad = words[REQUIRES_GRAD] != 0,
+                                     .type = {.dtype = (tri_dtype)words[DTYPE],
+                                              .device = tri_current_device(),
+                                              .ndim = (int)words[NDIM]}};
+    for (int d = 0; d < note_out->type.ndim; d++)
+        note_out->type.shape[d] = words[SHAPE + d];
+    return TRI_OK;
+}

@@ -1,0 +1,445 @@
+/*
+ * pipeline_pass.c - records one pass of all micro-batches through this rank's stages, action by
+ * action; a plan runs what was recorded in that order.
+ *
+ * A forward begins with what the stage before has sent and ends with a send, whose token is where
+ * the backward begins (train/traffic/traffic.h); at the last stage it begins at the loss. Where the
+ * next stage is on the same rank the two are one graph, and the backward of the later one is that
+ * of both.
+ *
+ * A receive is recorded one forward ahead, and posted when the forward before it is over: so a
+ * message comes while the rank computes, and two lie in memory at most.
+ *
+ * Under TRI_EAGER=1 each message is waited for where it is recorded. A rank that sends then waits
+ * for its peer to receive, and so the micro-batches pass one after the other.
+ */
+#include <string.h>
+
+#include <trireme/dist.h>
+#include <trireme/ops.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "train/graph/step/recorder.h"
+#include "train/graph/step/type.h"
+#include "train/parallel/pipeline/pipeline_internal.h"
+#include "train/traffic/traffic.h"
+
+/* A micro-batch at one of this rank's stages. */
+typedef struct piece {
+    trii_vid received; /* NO_VALUE: not recorded yet */
+    tri_tensor *out;
+    tri_tensor *root; /* where the backward begins; NULL: at a later stage of this rank */
+} piece;
+
+typedef struct pass {
+    trii_pipeline *p;
+    trii_step *step;
+    trii_pipeline_call call;
+    const trii_pipeline_inputs *inputs;
+    trii_pipeline_action *in_turn; /* NULL: actions are the pipeline's */
+    const trii_pipeline_action *actions;
+    int64_t rows;              /* of the whole batch; 0: not known yet */
+    piece *pieces;             /* [n_local][microbatches] */
+    trii_pipeline_note *notes; /* [n_local][2]: of what comes; rows 0: not here yet */
+    tri_tensor *loss;          /* of the micro-batches so far */
+    trii_vid last_out;         /* of the forward before */
+} pass;
+
+/* --- the batch ------------------------------------------------------------ */
+
+static int local_of(const pass *t, int stage)
+{
+    const trii_pipeline *p = t->p;
+    int local = 0;
+
+    while (trii_pipeline_stage_of(&p->shape, p->rank, local) != stage)
+        local++;
+    return local;
+}
+
+static piece *piece_of(const pass *t, int stage, int microbatch)
+{
+    return &t->pieces[local_of(t, stage) * t->p->shape.microbatches + microbatch];
+}
+
+static bool is_here(const pass *t, int stage)
+{
+    return trii_pipeline_rank_of(&t->p->shape, stage) == t->p->rank;
+}
+
+/* The first ones have one row more where the rows do not divide, as torch.tensor_split does it. */
+static int64_t rows_of(const pass *t, int microbatch)
+{
+    int m = t->p->shape.microbatches;
+
+    return t->rows / m + (microbatch < t->rows % m);
+}
+
+static int64_t first_row(const pass *t, int microbatch)
+{
+    int64_t m = t->p->shape.microbatches, longer = t->rows % m;
+
+    return microbatch * (t->rows / m) + (microbatch < longer ? microbatch : longer);
+}
+
+/* 0: it has as many rows as the first, 1: one less. */
+static int kind_of(const pass *t, int microbatch)
+{
+    return rows_of(t, microbatch) != rows_of(t, 0);
+}
+
+/* It is the one whose types are told. */
+static bool is_first_of_kind(const pass *t, int microbatch)
+{
+    return microbatch == 0 || kind_of(t, microbatch) != kind_of(t, microbatch - 1);
+}
+
+static tri_tensor *rows_from(const pass *t, tri_tensor *whole, int microbatch)
+{
+    return tri_narrow(whole, 0, first_row(t, microbatch), rows_of(t, microbatch));
+}
+
+static tri_status check_rows(const char *name, tri_tensor *batch)
+{
+    tri_status status = batch != NULL ? tri_tensor_status(batch)
+                                      : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL", name);
+
+    if (status != TRI_OK)
+        return status;
+    if (tri_tensor_ndim(batch) < 1 || tri_tensor_size(batch, 0) < 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s has no rows: dimension 0 is that of the samples, at least 1", name);
+    return TRI_OK;
+}
+
+/* What this rank's stages need beside messages. */
+static tri_status check_inputs(pass *t)
+{
+    const trii_pipeline_inputs *in = t->inputs;
+    tri_status status = TRI_OK;
+
+    if (is_here(t, 0)) {
+        status = check_rows("x", in->x);
+        if (status == TRI_OK)
+            t->rows = tri_tensor_size(in->x, 0);
+    }
+    if (status != TRI_OK || t->call == TRII_PIPELINE_OUTPUTS || !is_here(t, t->p->shape.stages - 1))
+        return status;
+    status = check_rows("target", in->target);
+    return status == TRI_OK && in->loss == NULL
+               ? TRII_FAIL(TRI_ERR_INVALID_ARG, "loss is NULL on the rank of the last stage")
+               : status;
+}
+
+static tri_status check_target(const pass *t)
+{
+    int64_t rows = tri_tensor_size(t->inputs->target, 0);
+
+    return rows == t->rows ? TRI_OK
+                           : TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                       "target has %lld rows, x on the first rank has %lld",
+                                       (long long)rows, (long long)t->rows);
+}
+
+/* --- forward -------------------------------------------------------------- */
+
+static int tag_of(const pass *t, int stage, int microbatch)
+{
+    return stage * t->p->shape.microbatches + microbatch;
+}
+
+/* Records the receive of a stage's input, unless it is recorded. */
+static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
+{
+    const trii_pipeline *p = t->p;
+    piece *at = piece_of(t, stage, microbatch);
+    const trii_pipeline_note *note = &t->notes[2 * local_of(t, stage) + kind_of(t, microbatch)];
+    tri_status status;
+
+    if (at->received != TRII_NO_VALUE)
+        return TRI_OK;
+    status = trii_record_recv(t->step, p->group, &note->type, note->requires_grad,
+                              trii_pipeline_rank_of(&p->shape, stage - 1),
+                              tag_of(t, stage - 1, microbatch), after, &at->received);
+    if (status == TRI_OK)
+        trii_traffic_is_for(t->step, at->received, "tri_pipeline (input of a stage)");
+    return status;
+}
+
+/* Waits for the note that comes before this micro-batch, if one does. */
+static tri_status listen(pass *t, int stage, int microbatch)
+{
+    trii_pipeline_note *notes = &t->notes[2 * (ptrdiff_t)local_of(t, stage)], note;
+    tri_status status;
+
+    if (microbatch > 0 && notes[kind_of(t, microbatch)].rows != 0)
+        return TRI_OK;
+    status = trii_pipeline_note_recv(t->p, stage - 1, t->call, &note);
+    if (status != TRI_OK)
+        return status;
+    t->rows = note.rows;
+    notes[kind_of(t, microbatch)] = note;
+    return TRI_OK;
+}
+
+/* What the next forward of this rank receives, if it is known what that will be. */
+static tri_status receive_next(pass *t, const trii_pipeline_action *done)
+{
+    const trii_pipeline_action *end = t->actions + t->p->n_actions, *next = done + 1;
+
+    if (t->in_turn != NULL)
+        return TRI_OK;
+    while (next < end && (next->kind != TRII_PIPELINE_FORWARD || rows_of(t, next->microbatch) == 0))
+        next++;
+    if (next == end || next->stage == 0 || is_here(t, next->stage - 1) ||
+        t->notes[2 * local_of(t, next->stage) + kind_of(t, next->microbatch)].rows == 0)
+        return TRI_OK;
+    return receive(t, next->stage, next->microbatch, t->last_out);
+}
+
+static tri_status input_of(pass *t, const trii_pipeline_action *a, tri_tensor **in_out)
+{
+    piece *at = piece_of(t, a->stage, a->microbatch);
+    tri_status status;
+
+    if (a->stage == 0) {
+        *in_out = rows_from(t, t->inputs->x, a->microbatch);
+        return TRI_OK;
+    }
+    if (is_here(t, a->stage - 1)) {
+        *in_out = piece_of(t, a->stage - 1, a->microbatch)->out;
+        return TRI_OK;
+    }
+    status = listen(t, a->stage, a->microbatch);
+    if (status == TRI_OK)
+        status = receive(t, a->stage, a->microbatch, t->last_out);
+    *in_out = status == TRI_OK ? trii_handle_recorded(t->step, at->received) : NULL;
+    return status;
+}
+
+static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
+{
+    const trii_pipeline *p = t->p;
+    piece *at = piece_of(t, a->stage, a->microbatch);
+    const trii_pipeline_note note = {.call = t->call,
+                                     .rows = t->rows,
+                                     .type = t->step->values[out].type,
+                                     .requires_grad = t->step->values[out].requires_grad};
+    trii_vid token = TRII_NO_VALUE;
+    tri_status status = TRI_OK;
+
+    if (is_first_of_kind(t, a->microbatch))
+        status = trii_pipeline_note_send(p, a->stage, &note);
+    if (status == TRI_OK)
+        status =
+            trii_record_send(t->step, p->group, out, trii_pipeline_rank_of(&p->shape, a->stage + 1),
+                             tag_of(t, a->stage, a->microbatch), &token);
+    if (status != TRI_OK)
+        return status;
+    trii_traffic_is_for(t->step, token, "tri_pipeline (result of a stage)");
+    at->root = trii_handle_recorded(t->step, token);
+    return TRI_OK;
+}
+
+/* The mean over the batch is that of the micro-batches, each with the weight of its rows. */
+static tri_status take_loss(pass *t, const trii_pipeline_action *a)
+{
+    piece *at = piece_of(t, a->stage, a->microbatch);
+    tri_tensor *loss;
+    tri_status status = a->microbatch == 0 ? check_target(t) : TRI_OK;
+
+    if (status != TRI_OK)
+        return status;
+    loss = t->inputs->loss(at->out, rows_from(t, t->inputs->target, a->microbatch), t->inputs->arg);
+    status = loss != NULL ? tri_tensor_status(loss)
+                          : TRII_FAIL(TRI_ERR_INVALID_ARG, "the loss function returned NULL");
+    if (status == TRI_OK && tri_tensor_numel(loss) != 1)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "the loss function returned %lld elements: it returns the mean over the "
+                           "samples that it gets, a scalar",
+                           (long long)tri_tensor_numel(loss));
+    if (status != TRI_OK)
+        return status;
+    loss = tri_reshape(loss, NULL, 0);
+    at->root = tri_mul_scalar(loss, (double)rows_of(t, a->microbatch) / (double)t->rows);
+    tri_no_grad_begin();
+    t->loss = t->loss == NULL ? at->root : tri_add(t->loss, at->root);
+    tri_no_grad_end();
+    return tri_tensor_status(t->loss);
+}
+
+static tri_status forward(pass *t, const trii_pipeline_action *a)
+{
+    piece *at = piece_of(t, a->stage, a->microbatch);
+    bool is_last = a->stage == t->p->shape.stages - 1;
+    tri_tensor *in = NULL;
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status = input_of(t, a, &in);
+
+    if (status == TRI_OK)
+        status = receive_next(t, a);
+    if (status != TRI_OK)
+        return status;
+    at->out = tri_forward(t->p->stages[local_of(t, a->stage)], in);
+    status = tri_tensor_status(at->out);
+    if (status == TRI_OK)
+        status = trii_resolve(t->step, at->out, &out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
+    t->last_out = out;
+    if (!is_last)
+        return is_here(t, a->stage + 1) ? TRI_OK : send_on(t, a, out);
+    return t->call == TRII_PIPELINE_OUTPUTS ? TRI_OK : take_loss(t, a);
+}
+
+/* --- backward ------------------------------------------------------------- */
+
+/* A stage below which nothing is trained has none. */
+static tri_status backward(pass *t, const trii_pipeline_action *a)
+{
+    tri_tensor *root = piece_of(t, a->stage, a->microbatch)->root;
+    bool is_last = a->stage == t->p->shape.stages - 1;
+    trii_vid value = TRII_NO_VALUE;
+    tri_status status = root != NULL ? trii_resolve(t->step, root, &value) : TRI_OK;
+
+    if (root == NULL || status != TRI_OK || (!is_last && !t->step->values[value].requires_grad))
+        return status;
+    tri_backward(root);
+    if (t->step->failed == TRI_OK)
+        return TRI_OK;
+    return TRII_FAIL(t->step->failed, "stage %d, micro-batch %d: %s", a->stage, a->microbatch,
+                     trii_recorder_of(t->step)->failures.line != NULL
+                         ? trii_recorder_of(t->step)->failures.line
+                         : "out of memory");
+}
+
+/* --- all of it ------------------------------------------------------------ */
+
+static tri_status record_all(pass *t)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < t->p->n_actions && status == TRI_OK; i++) {
+        const trii_pipeline_action *a = &t->actions[i];
+
+        if (t->rows != 0 && rows_of(t, a->microbatch) == 0)
+            continue; /* fewer rows than micro-batches */
+        if (a->kind == TRII_PIPELINE_FORWARD)
+            status = forward(t, a);
+        else if (t->call == TRII_PIPELINE_TRAIN)
+            status = backward(t, a);
+    }
+    return status;
+}
+
+/* The loss of the last stage, on all ranks. */
+static tri_status share_loss(const pass *t, tri_tensor **loss_out)
+{
+    const trii_pipeline *p = t->p;
+    tri_tensor *loss;
+
+    tri_no_grad_begin();
+    loss = t->loss != NULL ? tri_cast(t->loss, TRI_DTYPE_F64) : tri_zeros(NULL, 0, TRI_DTYPE_F64);
+    if (p->group != NULL)
+        loss = tri_dist_broadcast(loss, trii_pipeline_rank_of(&p->shape, p->shape.stages - 1),
+                                  p->group);
+    tri_no_grad_end();
+    *loss_out = loss;
+    return tri_tensor_status(loss);
+}
+
+/* All rows of the last stage's results; elsewhere the token of the last message. */
+static tri_status join_outputs(const pass *t, tri_tensor **out)
+{
+    const trii_pipeline *p = t->p;
+    int m = p->shape.microbatches, n = 0;
+    int stage = trii_pipeline_stage_of(&p->shape, p->rank, p->n_local - 1);
+    bool is_last = is_here(t, p->shape.stages - 1);
+    tri_tensor **all = trii_alloc((size_t)m, sizeof(tri_tensor *), "outputs of a pipeline");
+
+    if (all == NULL)
+        return TRI_ERR_NO_MEMORY;
+    stage = is_last ? p->shape.stages - 1 : stage;
+    while (n < m && rows_of(t, n) > 0) {
+        all[n] = is_last ? piece_of(t, stage, n)->out : piece_of(t, stage, n)->root;
+        n++;
+    }
+    *out = is_last && n > 1 ? tri_concat(all, n, 0) : all[n - 1];
+    trii_free(all);
+    return tri_tensor_status(*out);
+}
+
+static tri_status take_room(pass *t)
+{
+    size_t n = (size_t)t->p->n_local * (size_t)t->p->shape.microbatches;
+
+    t->pieces = trii_alloc(n, sizeof(*t->pieces), "micro-batches");
+    t->notes = trii_alloc(2 * (size_t)t->p->n_local, sizeof(*t->notes), "micro-batches");
+    t->actions = t->p->actions;
+    if (t->pieces == NULL || t->notes == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (trii_recorder_of(t->step)->eager) {
+        t->actions = t->in_turn =
+            trii_alloc((size_t)t->p->n_actions, sizeof(*t->in_turn), "schedule");
+        if (t->in_turn == NULL)
+            return TRI_ERR_NO_MEMORY;
+        trii_pipeline_actions_in_turn(&t->p->shape, t->p->rank, t->in_turn);
+    }
+    for (size_t i = 0; i < n; i++)
+        t->pieces[i].received = TRII_NO_VALUE;
+    return TRI_OK;
+}
+
+/* What an earlier pass of this step has left: others may need it before they come to this one. And
+ * a step that has failed says so here, before anybody waits for this rank. */
+static tri_status settle(const pass *t)
+{
+    return t->step->failed != TRI_OK || t->p->generation == t->step->generation
+               ? trii_step_run(t->step)
+               : TRI_OK;
+}
+
+/* The peers get the reason, and no update happens here. */
+static tri_tensor *give_up(const pass *t, tri_status status)
+{
+    const char *name = t->call == TRII_PIPELINE_OUTPUTS ? "pipeline forward" : "pipeline_step";
+    tri_tensor *failed = trii_handle_refused(t->step, name, NULL, 0, status);
+    char line[TRII_ERR_BYTES];
+
+    (void)snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (t->p->group != NULL)
+        tri_group_abort(t->p->group, line);
+    trii_err_set("%s", line);
+    if (t->step != NULL && t->step->failed == TRI_OK)
+        trii_step_fail(t->step, status);
+    return failed;
+}
+
+tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
+                               const trii_pipeline_inputs *inputs)
+{
+    pass t = {.p = p,
+              .step = trii_step_current(),
+              .call = call,
+              .inputs = inputs,
+              .last_out = TRII_NO_VALUE};
+    tri_tensor *result = NULL;
+    tri_status status = t.step != NULL ? settle(&t) : TRI_ERR_NO_MEMORY;
+
+    if (status == TRI_OK)
+        status = check_inputs(&t);
+    if (status == TRI_OK)
+        status = take_room(&t);
+    if (status == TRI_OK) {
+        p->generation = t.step->generation;
+        status = record_all(&t);
+    }
+    if (status == TRI_OK)
+        status =
+            call == TRII_PIPELINE_OUTPUTS ? join_outputs(&t, &result) : share_loss(&t, &result);
+    trii_free(t.pieces);
+    trii_free(t.notes);
+    trii_free(t.in_turn);
+    return status == TRI_OK ? tri_keep(result) : give_up(&t, status);
+}
