@@ -10,5 +10,7 @@
 
 /* The checksum of what `sum` is the checksum of (0: of nothing) and these bytes. */
 uint32_t trii_crc32(uint32_t sum, const void *data, size_t bytes);
+/* By zlib alone. */
+uint32_t trii_crc32_portable(uint32_t sum, const void *data, size_t bytes);
 
 #endif
