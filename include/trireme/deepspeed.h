@@ -102,7 +102,8 @@ typedef struct tri_initialize_options {
  *   twice), INVALID_ARG (names file, line, key, value and what is allowed; batch sizes that do not
  *   fit, with some that do; no configuration, or two; a local_rank that is not this process's),
  *   UNSUPPORTED (a key asks for what is not there, and what to use), those of tri_ddp and tri_zero,
- *   of the optimizer, the loader and the group. Blocks until all ranks have called it.
+ *   of the optimizer, the loader and the group. A failure of one rank is that of all, and names
+ *   it. Blocks until all ranks have called it.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_initialize(const tri_deepspeed_args *args,
                                                  tri_module *own_model,
@@ -171,9 +172,10 @@ TRI_API tri_loader *tri_engine_training_dataloader(const tri_engine *engine);
  *     DIR/latest                    the newest tag, written when all of its checkpoint is on disk
  *         TAG/step-000000000020/    a checkpoint as checkpoint.h has it
  *
- * It has weights, the optimizer's state, the scaler, the counters, and with these the place in the
- * schedule; any number of ranks goes on from it. Which batch of the loader comes next it does not
- * know: tri_loader_begin begins where the program says. */
+ * It has weights, the optimizer's state, the scaler, the random state, the counters, and with these
+ * the place in the schedule; any number of ranks goes on from it. Micro-batches since the last
+ * update are not in it. Which batch of the loader comes next it does not know: tri_loader_begin
+ * begins where the program says, which keeps that among `client`. */
 
 /**
  * Saves DIR/TAG. Collective: every rank calls it, also where rank 0 alone writes.
@@ -182,8 +184,8 @@ TRI_API tri_loader *tri_engine_training_dataloader(const tri_engine *engine);
  *           "tag_validation" of the file decides: "Warn" (the default), "Ignore" or "Fail"
  *   client  [n_client]: what else the program wants back; that of rank 0 counts
  *
- * Errors: INVALID_ARG, MISMATCH (tag_validation), those of tri_checkpoint_save; a failure of rank 0
- *   is that of all, and names it. `latest` and earlier checkpoints are then as they were.
+ * Errors: INVALID_ARG, MISMATCH (tag_validation), those of tri_checkpoint_save; a failure of one
+ *   rank is that of all, and names it. `latest` and earlier checkpoints are then as they were.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_engine_save_checkpoint(tri_engine *engine, const char *dir,
                                                              const char *tag,

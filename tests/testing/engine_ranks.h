@@ -1,10 +1,11 @@
 /*
- * engine_ranks.h - engines of deepspeed.h on ranks that are threads, with a small problem. Tests
- * only.
+ * engine_ranks.h - engines of deepspeed.h on ranks that are threads, or on one rank, with a small
+ * problem. Tests only.
  */
 #ifndef TEST_ENGINE_RANKS_H
 #define TEST_ENGINE_RANKS_H
 
+#include "base/err.h"
 #include "testing/fit_problem.h"
 
 #define ENGINE_BATCH 4
@@ -60,6 +61,73 @@ static inline tri_status engine_micro_step(tri_engine *e, const rank *r, int ste
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     return status;
+}
+
+/* Micro-batches first, first + 1, .. */
+static inline tri_status engine_micro_steps(tri_engine *e, const rank *r, int first, int n)
+{
+    double loss;
+
+    for (int step = first; step < first + n; step++)
+        TRY(engine_micro_step(e, r, step, &loss));
+    return TRI_OK;
+}
+
+/* --- an engine on each of several ranks ----------------------------------- */
+
+typedef struct engine_job {
+    const char *config;
+    tri_status (*body)(tri_engine *e, rank *r, void *arg);
+    void *arg;
+} engine_job;
+
+static inline tri_status engine_rank(rank *r)
+{
+    const engine_job *j = r->arg;
+    char line[512];
+    tri_engine *e = NULL;
+    tri_status status;
+
+    TRY(engine_make(r, j->config, &e));
+    status = j->body(e, r, j->arg);
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    tri_step_end();
+    tri_engine_destroy(e);
+    if (status != TRI_OK)
+        trii_err_set("%s", line);
+    return status;
+}
+
+/* How each ended is in its status and line. */
+static inline void run_engines(rank *ranks, int size, const char *config,
+                               tri_status (*body)(tri_engine *e, rank *r, void *arg), void *arg)
+{
+    const engine_job j = {config, body, arg};
+
+    run_ranks(ranks, size, engine_rank, &j);
+}
+
+/* --- an engine of one rank ------------------------------------------------ */
+
+typedef struct lone_engine {
+    rank r;
+    tri_engine *e;
+} lone_engine;
+
+static inline void lone_engine_begin(lone_engine *l, const char *config)
+{
+    *l = (lone_engine){.r = {.size = 1}};
+    CHECK_OK(tri_store_hash(&l->r.store));
+    CHECK_OK(tri_group_create(l->r.store, 0, 1, NULL, &l->r.group));
+    CHECK_OK(engine_make(&l->r, config, &l->e));
+}
+
+static inline void lone_engine_end(lone_engine *l)
+{
+    tri_step_end();
+    tri_engine_destroy(l->e);
+    tri_group_unref(l->r.group);
+    tri_store_unref(l->r.store);
 }
 
 #endif

@@ -19,8 +19,7 @@
 #define MAX_META 256
 #define MAX_KEY 128
 
-/* --- all ranks do what rank 0 says ---------------------------------------- */
-
+/* That of rank 0. */
 static tri_status share_text(const tri_engine *e, char *text, size_t bytes)
 {
     void *data = NULL;
@@ -34,23 +33,6 @@ static tri_status share_text(const tri_engine *e, char *text, size_t bytes)
         snprintf(text, bytes, "%s", (const char *)data);
     tri_object_free(data);
     return status;
-}
-
-/* A failure of rank 0 is that of all. */
-static tri_status share_status(const tri_engine *e, tri_status mine)
-{
-    char text[TRII_ERR_BYTES + 16];
-    char *line;
-    tri_status status;
-
-    if (e->size == 1)
-        return mine;
-    snprintf(text, sizeof(text), "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
-    status = share_text(e, text, sizeof(text));
-    if (status != TRI_OK || e->rank == 0)
-        return status != TRI_OK ? status : mine;
-    status = (tri_status)strtol(text, &line, 10);
-    return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "rank 0:%s", line);
 }
 
 /* --- the tag -------------------------------------------------------------- */
@@ -78,11 +60,9 @@ static tri_status agree_on_tag(const tri_engine *e, const char *given, char *tag
     else
         snprintf(tag, MAX_TAG, "global_step%" PRId64, e->global_steps);
     status = check_tag(given != NULL ? given : tag);
-    if (status != TRI_OK && e->rank != 0)
-        tag[0] = '\0';
     if (e->rank != 0)
         status = TRI_OK; /* rank 0's counts */
-    status = share_status(e, status);
+    status = trii_engine_agree(e, status);
     if (status == TRI_OK)
         status = share_text(e, tag, MAX_TAG);
     if (status != TRI_OK || e->size == 1 || rule[0] == 'I' || rule[0] == 'i')
@@ -107,7 +87,7 @@ typedef struct notes {
     int n;
     tri_metadata meta[MAX_META];
     char keys[MAX_META][MAX_KEY];
-    char counts[6][32];
+    char counts[7][32];
 } notes;
 
 static void note(notes *to, const char *prefix, const char *key, const char *value)
@@ -148,6 +128,7 @@ static void note_all(const tri_engine *e, notes *to, const tri_metadata *client,
     note_count(to, 3, "rate_from", e->rate_from);
     note_count(to, 4, "dp_world_size", e->size);
     note_count(to, 5, "train_batch_size", e->config.train_batch);
+    note_count(to, 6, "global_samples", e->global_samples);
     for (int i = 0; i < n_client; i++)
         note(to, "client", client[i].key, client[i].value);
     note_config(to, e->config.root, "");
@@ -170,7 +151,7 @@ static tri_status save_to(tri_engine *e, const char *folder, const notes *all)
     for (; extra.n < tri_grad_scaler_state_count(e->scaler); extra.n++)
         scaler[extra.n] = tri_grad_scaler_state(e->scaler, extra.n);
     return tri_checkpoint_save(folder, e->model, e->optimizer, &info,
-                               &(tri_checkpoint_save_options){.keep = 1});
+                               &(tri_checkpoint_save_options){.keep = 1, .all_ranks = e->size > 1});
 }
 
 /* The name never shows half a tag, nor one whose checkpoint is not on disk. */
@@ -194,7 +175,6 @@ static tri_status write_latest(const char *dir, const char *tag)
 static tri_status save(tri_engine *e, const char *dir, const char *given,
                        const tri_metadata *client, int n_client)
 {
-    const bool divided = e->config.stage > 0 && e->size > 1;
     char tag[MAX_TAG], folder[4096];
     notes *all = NULL;
     tri_status status = agree_on_tag(e, given, tag);
@@ -202,18 +182,31 @@ static tri_status save(tri_engine *e, const char *dir, const char *given,
     if (status != TRI_OK)
         return status;
     all = trii_alloc(1, sizeof(*all), "metadata of a checkpoint");
-    status = share_status(e, all == NULL ? TRI_ERR_NO_MEMORY : TRI_OK);
+    status = trii_engine_agree(e, all == NULL ? TRI_ERR_NO_MEMORY : TRI_OK);
     if (all != NULL && status == TRI_OK) {
         note_all(e, all, client, n_client);
         snprintf(folder, sizeof(folder), "%s/%s", dir, tag);
-        if (divided || e->rank == 0)
-            status = save_to(e, folder, all);
+        status = save_to(e, folder, all);
         if (e->rank == 0 && status == TRI_OK)
             status = write_latest(dir, tag);
-        status = share_status(e, status);
+        status = trii_engine_agree(e, status);
     }
     trii_free(all);
     return status;
+}
+
+static tri_status check_client(const tri_metadata *client, int n_client)
+{
+    if (n_client < 0 || n_client > MAX_META / 2 || (n_client > 0 && client == NULL))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "n_client %d: 0 to %d, with client not NULL",
+                         n_client, MAX_META / 2);
+    for (int i = 0; i < n_client; i++)
+        if (client[i].key == NULL || client[i].value == NULL || strlen(client[i].key) > 100)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "client[%d]: key and value are texts, the key of at most 100 "
+                             "characters",
+                             i);
+    return TRI_OK;
 }
 
 tri_status tri_engine_save_checkpoint(tri_engine *e, const char *dir, const char *tag,
@@ -221,22 +214,14 @@ tri_status tri_engine_save_checkpoint(tri_engine *e, const char *dir, const char
 {
     tri_status status = trii_need(e, "tri_engine_save_checkpoint", "engine");
 
-    if (status == TRI_OK)
-        status = trii_need_text(dir, "tri_engine_save_checkpoint", "dir");
-    if (status == TRI_OK &&
-        (n_client < 0 || n_client > MAX_META / 2 || (n_client > 0 && client == NULL)))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "tri_engine_save_checkpoint: n_client %d: 0 to %d, with client not NULL",
-                           n_client, MAX_META / 2);
-    for (int i = 0; i < n_client && status == TRI_OK; i++)
-        if (client[i].key == NULL || client[i].value == NULL || strlen(client[i].key) > 100)
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                               "tri_engine_save_checkpoint: client[%d]: key and value are texts, "
-                               "the key of at most 100 characters",
-                               i);
     if (status != TRI_OK)
         return status;
-    status = save(e, dir, tag, client, n_client);
+    status = trii_need_text(dir, "tri_engine_save_checkpoint", "dir");
+    if (status == TRI_OK)
+        status = check_client(client, n_client);
+    status = trii_engine_agree(e, status);
+    if (status == TRI_OK)
+        status = save(e, dir, tag, client, n_client);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "tri_engine_save_checkpoint");
 }
 
@@ -254,7 +239,10 @@ static tri_status read_latest(const char *dir, char *tag)
     if (status == TRI_OK) {
         snprintf(tag, MAX_TAG, "%.*s", (int)bytes, (const char *)memory);
         tag[strcspn(tag, "\r\n")] = '\0'; /* an editor adds one */
-        status = check_tag(tag);
+        if (check_tag(tag) != TRI_OK)
+            status = TRII_FAIL(TRI_ERR_FORMAT,
+                               "%s has \"%.80s\", which is not a tag: write one there, or give it",
+                               path, tag);
     }
     trii_free(memory);
     return status;
@@ -301,10 +289,14 @@ static void restore_counters(tri_engine *e, const tri_checkpoint *c,
 {
     e->global_steps = count_of(c, "engine.global_steps");
     e->skipped_steps = count_of(c, "engine.skipped_steps");
+    e->global_samples = count_of(c, "engine.global_samples");
     e->micro_steps = count_of(c, "engine.micro_steps");
     e->rate_from =
         opt->no_lr_scheduler_states ? trii_engine_updates(e) : count_of(c, "engine.rate_from");
+    if (e->in_group > 0)
+        tri_optimizer_zero_grad(e->optimizer); /* of micro-batches that it had before */
     e->in_group = 0;
+    e->backward_done = false;
     trii_engine_set_rate(e);
 }
 
@@ -354,11 +346,11 @@ static tri_status load(tri_engine *e, const char *dir, const char *given,
     bool is_foreign = false;
     tri_status status = TRI_OK;
 
-    if (given != NULL)
-        snprintf(tag, sizeof(tag), "%s", given);
     if (e->rank == 0)
         status = given != NULL ? check_tag(given) : read_latest(dir, tag);
-    status = share_status(e, status);
+    if (e->rank == 0 && given != NULL && status == TRI_OK)
+        snprintf(tag, sizeof(tag), "%s", given);
+    status = trii_engine_agree(e, status);
     if (status == TRI_OK)
         status = share_text(e, tag, sizeof(tag));
     if (status != TRI_OK)
@@ -371,6 +363,7 @@ static tri_status load(tri_engine *e, const char *dir, const char *given,
         status = open_tag(e, folder, given, &c);
     if (c != NULL)
         status = restore(e, c, opt);
+    status = trii_engine_agree(e, status);
     if (status != TRI_OK) {
         tri_checkpoint_close(c);
         return status;
@@ -384,15 +377,16 @@ tri_status tri_engine_load_checkpoint(tri_engine *e, const char *dir, const char
                                       const tri_engine_load_checkpoint_options *opt)
 {
     static const tri_engine_load_checkpoint_options defaults;
-    tri_status status = TRII_CHECK_RESERVED(tri_engine_load_checkpoint_options, opt);
+    tri_status status = trii_need(e, "tri_engine_load_checkpoint", "engine");
 
-    if (status == TRI_OK)
-        status = trii_need(e, "tri_engine_load_checkpoint", "engine");
-    if (status == TRI_OK)
-        status = trii_need_text(dir, "tri_engine_load_checkpoint", "dir");
     if (status != TRI_OK)
         return status;
-    status = load(e, dir, tag, opt != NULL ? opt : &defaults);
+    status = TRII_CHECK_RESERVED(tri_engine_load_checkpoint_options, opt);
+    if (status == TRI_OK)
+        status = trii_need_text(dir, "tri_engine_load_checkpoint", "dir");
+    status = trii_engine_agree(e, status);
+    if (status == TRI_OK)
+        status = load(e, dir, tag, opt != NULL ? opt : &defaults);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "tri_engine_load_checkpoint");
 }
 

@@ -162,7 +162,7 @@ static tri_status make_loader(tri_engine *e, const tri_initialize_options *opt)
 static tri_status set_up(tri_engine *e, tri_module *own_model, const char *config,
                          const tri_initialize_options *opt)
 {
-    tri_status status = trii_engine_config_init(&e->config, config, e->size);
+    tri_status status = trii_engine_agree(e, trii_engine_config_init(&e->config, config, e->size));
 
     if (status != TRI_OK) {
         tri_module_destroy(own_model);
@@ -176,17 +176,30 @@ static tri_status set_up(tri_engine *e, tri_module *own_model, const char *confi
         status = make_scaler(e);
     if (status == TRI_OK)
         status = make_loader(e, opt);
-    if (status != TRI_OK)
-        return status;
-    trii_engine_set_rate(e);
-    return trii_engine_report_begin(e);
+    if (status == TRI_OK) {
+        trii_engine_set_rate(e);
+        status = trii_engine_report_begin(e);
+    }
+    return trii_engine_agree(e, status);
+}
+
+/* The ranks of an engine that is being made; one where there is no world yet. */
+static tri_engine ranks_of(tri_group *group)
+{
+    tri_engine e = {.group = group, .size = 1, .norm = (double)NAN, .scale = 1};
+
+    if (group != NULL || tri_is_initialized()) {
+        e.rank = group != NULL ? tri_group_rank(group) : tri_rank();
+        e.size = group != NULL ? tri_group_size(group) : tri_world_size();
+    }
+    return e;
 }
 
 static tri_status make(const tri_deepspeed_args *args, tri_module *own_model,
                        const tri_initialize_options *opt, tri_engine **engine_out)
 {
     const char *config = NULL;
-    tri_engine *e = NULL;
+    tri_engine *e = NULL, ranks;
     tri_status status = TRII_CHECK_RESERVED(tri_initialize_options, opt);
 
     if (status == TRI_OK)
@@ -199,17 +212,17 @@ static tri_status make(const tri_deepspeed_args *args, tri_module *own_model,
         status = check_local_rank(args);
     if (status == TRI_OK && (e = trii_alloc(1, sizeof(*e), "engine")) == NULL)
         status = TRI_ERR_NO_MEMORY;
+    ranks = ranks_of(opt->group);
+    status = trii_engine_agree(&ranks, status);
     if (status != TRI_OK) {
         tri_module_destroy(own_model);
+        trii_free(e);
         return status;
     }
+    *e = ranks;
     e->group = tri_group_ref(opt->group);
-    e->rank = opt->group != NULL ? tri_group_rank(opt->group) : tri_rank();
-    e->size = opt->group != NULL ? tri_group_size(opt->group) : tri_world_size();
     e->schedule = opt->lr_scheduler;
     e->arg = opt->arg;
-    e->norm = (double)NAN;
-    e->scale = 1;
     status = set_up(e, own_model, config, opt);
     if (status != TRI_OK)
         tri_engine_destroy(e);

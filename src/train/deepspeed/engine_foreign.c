@@ -63,25 +63,6 @@ static tri_status read_counters(const char *folder, int64_t *updates_out, int64_
     return status;
 }
 
-/* A failure of one rank is one of all: the others would wait for it in the next step. */
-static tri_status agree(const tri_engine *e, tri_status mine)
-{
-    char line[TRII_ERR_BYTES];
-    int32_t failed = mine != TRI_OK;
-    tri_status status = TRI_OK;
-
-    snprintf(line, sizeof(line), "%s", mine != TRI_OK ? tri_last_error() : "");
-    if (e->size > 1)
-        status = tri_all_reduce(e->group, &failed, &failed, 1, TRI_DTYPE_I32, TRI_REDOP_MAX, NULL);
-    if (mine != TRI_OK) {
-        trii_err_set("%s", line);
-        return mine;
-    }
-    return status == TRI_OK && failed != 0
-               ? TRII_FAIL(TRI_ERR_IO, "another rank could not load it: see its error")
-               : status;
-}
-
 tri_status trii_engine_load_foreign(tri_engine *e, const char *folder,
                                     const tri_engine_load_checkpoint_options *opt)
 {
@@ -94,9 +75,10 @@ tri_status trii_engine_load_foreign(tri_engine *e, const char *folder,
                          ".no_optimizer_states loads its weights, counters and place in the "
                          "schedule, .load_module_only its weights alone",
                          folder);
-    status = agree(e, read_counters(folder, &updates, &skipped));
+    status = trii_engine_agree(e, read_counters(folder, &updates, &skipped));
     if (status == TRI_OK) /* in 16 bits under stage 0 of fp16 and bf16 */
-        status = agree(e, tri_load(e->model, folder, &(tri_load_options){.convert = true}));
+        status =
+            trii_engine_agree(e, tri_load(e->model, folder, &(tri_load_options){.convert = true}));
     if (status != TRI_OK || opt->load_module_only)
         return status;
     e->global_steps = updates;

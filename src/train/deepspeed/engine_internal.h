@@ -25,7 +25,7 @@ struct tri_engine {
     tri_sampler *sampler;
     tri_loader *loader;
 
-    int64_t global_steps, skipped_steps, micro_steps, in_group;
+    int64_t global_steps, skipped_steps, global_samples, micro_steps, in_group;
     bool backward_done; /* since the last step */
     bool quiet;         /* this micro-batch communicates nothing */
     bool applied;
@@ -52,6 +52,10 @@ static inline bool trii_engine_at_boundary(const tri_engine *e)
 {
     return !e->config.managed || e->in_group + 1 >= e->config.accumulate;
 }
+
+/* A failure of one rank is that of all, who say which rank it was. Collective: they are the ranks
+ * of the engine, and each has its own status and error line. */
+tri_status trii_engine_agree(const tri_engine *e, tri_status mine) TRI_MUST_CHECK;
 
 /* The optimizer that the file names. */
 tri_status trii_engine_make_optimizer(tri_engine *e) TRI_MUST_CHECK;

@@ -9,34 +9,26 @@ typedef struct job {
     double first[MAX_RANKS], last[MAX_RANKS];
 } job;
 
-static tri_status run_loop(rank *r)
+static tri_status run(tri_engine *e, rank *r, void *arg)
 {
-    job *j = (job *)(uintptr_t)r->arg;
-    tri_engine *e = NULL;
+    job *j = arg;
 
-    TRY(engine_make(r, j->config, &e));
     for (int step = 0; step < j->micro_steps; step++) {
         double loss = 0;
-        tri_status status = engine_micro_step(e, r, step % 4, &loss);
 
-        if (status != TRI_OK) {
-            tri_engine_destroy(e);
-            return status;
-        }
+        TRY(engine_micro_step(e, r, step % 4, &loss));
         if (step == 0)
             j->first[r->index] = loss;
         j->last[r->index] = loss;
     }
-    TRY(tri_module_hash(tri_engine_module(e), &j->hash[r->index]));
-    tri_engine_destroy(e);
-    return TRI_OK;
+    return tri_module_hash(tri_engine_module(e), &j->hash[r->index]);
 }
 
 static void run_job(job *j, int size)
 {
     rank ranks[MAX_RANKS];
 
-    run_ranks(ranks, size, run_loop, j);
+    run_engines(ranks, size, j->config, run, j);
     check_ranks(ranks, size);
     for (int r = 1; r < size; r++)
         assert_true(j->hash[r] == j->hash[0]);
