@@ -293,11 +293,7 @@ static void restore_counters(tri_engine *e, const tri_checkpoint *c,
     e->micro_steps = count_of(c, "engine.micro_steps");
     e->rate_from =
         opt->no_lr_scheduler_states ? trii_engine_updates(e) : count_of(c, "engine.rate_from");
-    if (e->in_group > 0)
-        tri_optimizer_zero_grad(e->optimizer); /* of micro-batches that it had before */
-    e->in_group = 0;
-    e->backward_done = false;
-    trii_engine_set_rate(e);
+    trii_engine_begin_anew(e);
 }
 
 static tri_status restore(tri_engine *e, const tri_checkpoint *c,

@@ -10,60 +10,40 @@ typedef struct job {
     bool load;       /* in place of the first MICRO */
     bool break_tags; /* each rank has one of its own */
     uint64_t hash[MAX_RANKS];
-    int64_t steps;
+    int64_t steps, samples;
     double scale; /* of losses, at the save or after the load */
     char client[16];
 } job;
 
-static tri_status micro_steps(tri_engine *e, const rank *r, int first)
-{
-    double loss;
-
-    for (int step = first; step < first + MICRO; step++)
-        TRY(engine_micro_step(e, r, step, &loss));
-    return TRI_OK;
-}
-
-static tri_status run(tri_engine *e, rank *r, job *j)
+static tri_status run(tri_engine *e, rank *r, void *arg)
 {
     const tri_metadata client[] = {{"epoch", "7"}};
+    job *j = arg;
     char own[16];
 
     snprintf(own, sizeof(own), "tag%d", r->index);
     if (j->load)
         TRY(tri_engine_load_checkpoint(e, j->dir, NULL, NULL));
     else
-        TRY(micro_steps(e, r, 0));
+        TRY(engine_micro_steps(e, r, 0, MICRO));
     if (j->save)
         TRY(tri_engine_save_checkpoint(e, j->dir, j->break_tags ? own : NULL, client, 1));
     if (r->index == 0) {
         j->steps = tri_engine_global_steps(e);
+        j->samples = tri_engine_global_samples(e);
         j->scale = tri_engine_loss_scale(e);
     }
     if (j->load && r->index == 0)
         snprintf(j->client, sizeof(j->client), "%s", tri_engine_client(e, "epoch"));
-    TRY(micro_steps(e, r, MICRO));
+    TRY(engine_micro_steps(e, r, MICRO, MICRO));
     return tri_module_hash(tri_engine_module(e), &j->hash[r->index]);
-}
-
-static tri_status run_engine(rank *r)
-{
-    job *j = (job *)(uintptr_t)r->arg;
-    tri_engine *e = NULL;
-    tri_status status;
-
-    TRY(engine_make(r, j->config, &e));
-    status = run(e, r, j);
-    tri_step_end();
-    tri_engine_destroy(e);
-    return status;
 }
 
 static void run_job(job *j, int size)
 {
     rank ranks[MAX_RANKS];
 
-    run_ranks(ranks, size, run_engine, j);
+    run_engines(ranks, size, j->config, run, j);
     check_ranks(ranks, size);
     for (int r = 1; r < size; r++)
         assert_true(j->hash[r] == j->hash[0]);
@@ -103,6 +83,7 @@ static void an_engine_that_stops_goes_on_bit_for_bit(void **state)
         assert_true(stops.scale == (i < 4 ? 1 : 32)); /* it has grown */
         run_job(&three, 3);
         assert_int_equal(three.steps, MICRO / 2);
+        assert_int_equal(three.samples, MICRO * 4 * 2); /* of the two ranks that there were */
         run_job(&three, 1);
         scratch_end(&s);
     }
@@ -138,7 +119,7 @@ static void tags_that_differ_are_an_error_where_that_is_wanted(void **state)
     (void)state;
     scratch_begin(&s);
     j.dir = s.dir;
-    run_ranks(ranks, 2, run_engine, &j);
+    run_engines(ranks, 2, j.config, run, &j);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(ranks[r].status, TRI_ERR_MISMATCH);
         assert_non_null(strstr(ranks[r].line, "tags differ: rank 0 has \"tag0\""));
@@ -157,7 +138,7 @@ static void nothing_to_load_is_not_found_on_all_ranks(void **state)
     (void)state;
     scratch_begin(&s);
     j.dir = s.dir;
-    run_ranks(ranks, 2, run_engine, &j);
+    run_engines(ranks, 2, j.config, run, &j);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(ranks[r].status, TRI_ERR_NOT_FOUND);
         assert_non_null(strstr(ranks[r].line, "latest"));
@@ -172,7 +153,7 @@ static void a_failure_to_save_is_that_of_all_ranks(void **state)
     job j = {.config = CONFIG(0, ""), .save = true, .dir = "/dev/null/checkpoints"};
 
     (void)state;
-    run_ranks(ranks, 2, run_engine, &j);
+    run_engines(ranks, 2, j.config, run, &j);
     for (int r = 0; r < 2; r++) {
         assert_true(ranks[r].status < 0);
         assert_non_null(strstr(ranks[r].line, "/dev/null"));

@@ -57,7 +57,7 @@ int64_t tri_engine_skipped_steps(const tri_engine *e)
 
 int64_t tri_engine_global_samples(const tri_engine *e)
 {
-    return e != NULL ? e->global_steps * e->config.train_batch : 0;
+    return e != NULL ? e->global_samples : 0;
 }
 
 int64_t tri_engine_micro_steps(const tri_engine *e)

@@ -38,6 +38,10 @@ tri_status trii_engine_is_foreign(const tri_engine *e, const char *folder, bool 
     return status;
 }
 
+typedef struct counters {
+    int64_t updates, skipped, samples;
+} counters;
+
 static int64_t count_of(const tri_torch_file *file, const char *key)
 {
     const tri_torch_value *value = tri_torch_item(tri_torch_root(file), key);
@@ -46,7 +50,7 @@ static int64_t count_of(const tri_torch_file *file, const char *key)
                                                                                 : 0;
 }
 
-static tri_status read_counters(const char *folder, int64_t *updates_out, int64_t *skipped_out)
+static tri_status read_counters(const char *folder, counters *to)
 {
     tri_torch_file *file = NULL;
     char path[MAX_PATH];
@@ -56,8 +60,9 @@ static tri_status read_counters(const char *folder, int64_t *updates_out, int64_
         return TRII_FAIL(TRI_ERR_IO, "%s: not seen by this rank: each rank reads it", folder);
     status = tri_torch_open(path, &file);
     if (status == TRI_OK) {
-        *updates_out = count_of(file, "global_steps");
-        *skipped_out = count_of(file, "skipped_steps");
+        to->updates = count_of(file, "global_steps");
+        to->skipped = count_of(file, "skipped_steps");
+        to->samples = count_of(file, "global_samples");
     }
     tri_torch_close(file);
     return status;
@@ -66,7 +71,7 @@ static tri_status read_counters(const char *folder, int64_t *updates_out, int64_
 tri_status trii_engine_load_foreign(tri_engine *e, const char *folder,
                                     const tri_engine_load_checkpoint_options *opt)
 {
-    int64_t updates = 0, skipped = 0;
+    counters saved = {0};
     tri_status status;
 
     if (!opt->load_module_only && !opt->no_optimizer_states)
@@ -75,17 +80,17 @@ tri_status trii_engine_load_foreign(tri_engine *e, const char *folder,
                          ".no_optimizer_states loads its weights, counters and place in the "
                          "schedule, .load_module_only its weights alone",
                          folder);
-    status = trii_engine_agree(e, read_counters(folder, &updates, &skipped));
+    status = trii_engine_agree(e, read_counters(folder, &saved));
     if (status == TRI_OK) /* in 16 bits under stage 0 of fp16 and bf16 */
         status =
             trii_engine_agree(e, tri_load(e->model, folder, &(tri_load_options){.convert = true}));
     if (status != TRI_OK || opt->load_module_only)
         return status;
-    e->global_steps = updates;
-    e->skipped_steps = skipped;
-    e->micro_steps = updates * e->config.accumulate;
+    e->global_steps = saved.updates;
+    e->skipped_steps = saved.skipped;
+    e->global_samples = saved.samples;
+    e->micro_steps = saved.updates * e->config.accumulate;
     e->rate_from = opt->no_lr_scheduler_states ? trii_engine_updates(e) : 0;
-    e->in_group = 0;
-    trii_engine_set_rate(e);
+    trii_engine_begin_anew(e);
     return TRI_OK;
 }

@@ -59,6 +59,8 @@ tri_status trii_engine_agree(const tri_engine *e, tri_status mine) TRI_MUST_CHEC
 
 /* The optimizer that the file names. */
 tri_status trii_engine_make_optimizer(tri_engine *e) TRI_MUST_CHECK;
+/* After a load: the rate is that of the counters, and micro-batches from before are forgotten. */
+void trii_engine_begin_anew(tri_engine *e);
 /* Sets rate and momentum of the next update. */
 void trii_engine_set_rate(tri_engine *e);
 /* What is known of the scaler without asking each time. */

@@ -52,28 +52,6 @@ static tri_status step_with(tri_engine *e, const rank *r, int step, double facto
     return status;
 }
 
-/* Engines on ranks that are threads need a group; here there is one. */
-typedef struct lone {
-    rank r;
-    tri_engine *e;
-} lone;
-
-static void lone_begin(lone *l, const char *config)
-{
-    *l = (lone){.r = {.size = 1}};
-    CHECK_OK(tri_store_hash(&l->r.store));
-    CHECK_OK(tri_group_create(l->r.store, 0, 1, NULL, &l->r.group));
-    CHECK_OK(engine_make(&l->r, config, &l->e));
-}
-
-static void lone_end(lone *l)
-{
-    tri_step_end();
-    tri_engine_destroy(l->e);
-    tri_group_unref(l->r.group);
-    tri_store_unref(l->r.store);
-}
-
 static void the_scale_moves_as_deepspeeds(void **state)
 {
     static const struct {
@@ -96,11 +74,11 @@ static void the_scale_moves_as_deepspeeds(void **state)
     for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
         theirs t = cases[i].start;
         int64_t skipped = 0;
-        lone l;
+        lone_engine l;
 
         t.left = t.hysteresis;
         t.last_overflow = -1;
-        lone_begin(&l, cases[i].config);
+        lone_engine_begin(&l, cases[i].config);
         for (int step = 0; overflows[step] != '\0'; step++) {
             const bool bad = overflows[step] == 'x';
 
@@ -113,23 +91,23 @@ static void the_scale_moves_as_deepspeeds(void **state)
             assert_int_equal(tri_engine_global_steps(l.e), step + 1);
             assert_int_equal(tri_engine_global_samples(l.e), 4 * (step + 1));
         }
-        lone_end(&l);
+        lone_engine_end(&l);
     }
 }
 
 static void a_scale_that_cannot_become_smaller_is_an_error(void **state)
 {
-    lone l;
+    lone_engine l;
 
     (void)state;
-    lone_begin(&l, CONFIG(1, ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 2, "
-                             "\"min_loss_scale\": 3}"));
+    lone_engine_begin(&l, CONFIG(1, ", \"fp16\": {\"enabled\": true, \"initial_scale_power\": 2, "
+                                    "\"min_loss_scale\": 3}"));
     CHECK_OK(step_with(l.e, &l.r, 0, INFINITY)); /* of two */
     CHECK_OK(step_with(l.e, &l.r, 1, INFINITY));
     assert_true(tri_engine_loss_scale(l.e) == 3);
     assert_int_equal(step_with(l.e, &l.r, 2, INFINITY), TRI_ERR_NAN);
     assert_non_null(strstr(tri_last_error(), "fp16.min_loss_scale allows, 3"));
-    lone_end(&l);
+    lone_engine_end(&l);
 }
 
 static void a_fixed_scale_stays_and_bf16_skips_too(void **state)
@@ -137,30 +115,30 @@ static void a_fixed_scale_stays_and_bf16_skips_too(void **state)
     static const char *const configs[] = {
         CONFIG(1, ", \"fp16\": {\"enabled\": true, \"loss_scale\": 128}"),
         CONFIG(1, ", \"bf16\": {\"enabled\": true}")};
-    lone l;
+    lone_engine l;
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        lone_begin(&l, configs[i]);
+        lone_engine_begin(&l, configs[i]);
         for (int step = 0; step < 6; step++) {
             CHECK_OK(step_with(l.e, &l.r, step, step % 2 == 0 ? INFINITY : 1));
             assert_true(tri_engine_loss_scale(l.e) == (i == 0 ? 128 : 1));
         }
         assert_int_equal(tri_engine_skipped_steps(l.e), 3);
-        lone_end(&l);
+        lone_engine_end(&l);
     }
 }
 
 /* The schedule stands still while updates are skipped. */
 static void a_skipped_update_does_not_move_the_schedule(void **state)
 {
-    lone l;
+    lone_engine l;
     double lr;
 
     (void)state;
-    lone_begin(&l, CONFIG(1, ", \"bf16\": {\"enabled\": true}, \"scheduler\": {\"type\": "
-                             "\"WarmupLR\", \"params\": {\"warmup_type\": \"linear\", "
-                             "\"warmup_num_steps\": 10, \"warmup_max_lr\": 1}}"));
+    lone_engine_begin(&l, CONFIG(1, ", \"bf16\": {\"enabled\": true}, \"scheduler\": {\"type\": "
+                                    "\"WarmupLR\", \"params\": {\"warmup_type\": \"linear\", "
+                                    "\"warmup_num_steps\": 10, \"warmup_max_lr\": 1}}"));
     assert_true(tri_engine_lr(l.e) == 0);
     CHECK_OK(step_with(l.e, &l.r, 0, 1));
     CHECK_OK(step_with(l.e, &l.r, 1, 1));
@@ -170,7 +148,7 @@ static void a_skipped_update_does_not_move_the_schedule(void **state)
     assert_true(tri_engine_lr(l.e) == lr);
     CHECK_OK(step_with(l.e, &l.r, 3, 1));
     assert_true(tri_engine_lr(l.e) == 0.2);
-    lone_end(&l);
+    lone_engine_end(&l);
 }
 
 /* --- groups of micro-batches ---------------------------------------------- */
@@ -179,44 +157,43 @@ typedef struct job {
     const char *config;
     int micro_steps;
     bool flush;
+    _Atomic int64_t samples; /* the same on each rank */
     uint64_t hash[MAX_RANKS];
     float weights[MAX_RANKS][64];
 } job;
 
-static tri_status run_engine(rank *r)
+static tri_status copy_weights(tri_engine *e, float *to)
 {
-    job *j = (job *)(uintptr_t)r->arg;
-    tri_engine *e = NULL;
-    tri_status status = engine_make(r, j->config, &e);
+    tri_state_entry first = tri_module_state(tri_engine_module(e), 0);
+    tri_status status;
 
-    for (int step = 0; step < j->micro_steps && status == TRI_OK; step++)
-        status = step_with(e, r, step, 1);
-    if (status == TRI_OK && j->flush) {
-        status = tri_engine_flush(e);
+    TRY(tri_unshard_begin(tri_engine_module(e)));
+    status = tri_tensor_copy_out(first.tensor, to,
+                                 (size_t)tri_tensor_numel(first.tensor) * sizeof(float));
+    TRY(tri_unshard_end(tri_engine_module(e)));
+    return status;
+}
+
+static tri_status run(tri_engine *e, rank *r, void *arg)
+{
+    job *j = arg;
+
+    for (int step = 0; step < j->micro_steps; step++)
+        TRY(step_with(e, r, step, 1));
+    if (j->flush) {
+        TRY(tri_engine_flush(e));
         tri_step_end();
     }
-    if (status == TRI_OK)
-        status = tri_module_hash(tri_engine_module(e), &j->hash[r->index]);
-    if (status == TRI_OK)
-        status = tri_unshard_begin(tri_engine_module(e));
-    if (status == TRI_OK) {
-        tri_state_entry first = tri_module_state(tri_engine_module(e), 0);
-
-        status = tri_tensor_copy_out(first.tensor, j->weights[r->index],
-                                     (size_t)tri_tensor_numel(first.tensor) * sizeof(float));
-        if (tri_unshard_end(tri_engine_module(e)) != TRI_OK)
-            status = TRI_ERR_STATE;
-    }
-    tri_step_end();
-    tri_engine_destroy(e);
-    return status;
+    j->samples = tri_engine_global_samples(e);
+    TRY(tri_module_hash(tri_engine_module(e), &j->hash[r->index]));
+    return copy_weights(e, j->weights[r->index]);
 }
 
 static void run_job(job *j, int size)
 {
     rank ranks[MAX_RANKS];
 
-    run_ranks(ranks, size, run_engine, j);
+    run_engines(ranks, size, j->config, run, j);
     check_ranks(ranks, size);
     for (int r = 1; r < size; r++)
         assert_true(j->hash[r] == j->hash[0]);
@@ -240,6 +217,7 @@ static void a_short_last_group_is_the_mean_of_what_it_has(void **state)
         for (int stage = 0; stage < 4; stage++) {
             shorts[stage] = (job){.config = fours[stage], .micro_steps = 2, .flush = true};
             run_job(&shorts[stage], size);
+            assert_int_equal(shorts[stage].samples, 2 * ENGINE_BATCH * size);
             assert_true(shorts[stage].hash[0] == shorts[0].hash[0]);
             for (int i = 0; i < 8 * FIT_IN; i++)
                 assert_true(fabsf(shorts[stage].weights[0][i] - whole.weights[0][i]) < 1e-6F);
@@ -264,10 +242,10 @@ static void a_short_last_group_in_f16(void **state)
 /* The mean over micro-batches and ranks is that of one batch. */
 static void accumulation_is_the_mean_over_micro_batches(void **state)
 {
-    lone l;
+    lone_engine l;
 
     (void)state;
-    lone_begin(&l, CONFIG(3, ""));
+    lone_engine_begin(&l, CONFIG(3, ""));
     for (int step = 0; step < 7; step++) {
         assert_true(tri_engine_is_gradient_accumulation_boundary(l.e) == (step % 3 == 2));
         CHECK_OK(step_with(l.e, &l.r, step, 1));
@@ -275,22 +253,22 @@ static void accumulation_is_the_mean_over_micro_batches(void **state)
         assert_int_equal(tri_engine_global_steps(l.e), (step + 1) / 3);
     }
     assert_true(tri_engine_global_grad_norm(l.e) > 0);
-    lone_end(&l);
+    lone_engine_end(&l);
 }
 
 /* managed_gradient_accumulation false: the program decides when to call step. */
 static void each_step_updates_where_the_program_accumulates(void **state)
 {
-    lone l;
+    lone_engine l;
 
     (void)state;
-    lone_begin(&l, CONFIG(3, ", \"managed_gradient_accumulation\": false"));
+    lone_engine_begin(&l, CONFIG(3, ", \"managed_gradient_accumulation\": false"));
     for (int step = 0; step < 4; step++) {
         assert_true(tri_engine_is_gradient_accumulation_boundary(l.e));
         CHECK_OK(step_with(l.e, &l.r, step, 1));
         assert_int_equal(tri_engine_global_steps(l.e), step + 1);
     }
-    lone_end(&l);
+    lone_engine_end(&l);
 }
 
 /* Gradients that are sent as bf16 are near those of f32, and not the same. */
@@ -311,16 +289,16 @@ static void gradients_are_sent_as_the_file_says(void **state)
 
 static void a_step_without_backward_is_refused(void **state)
 {
-    lone l;
+    lone_engine l;
 
     (void)state;
-    lone_begin(&l, CONFIG(1, ""));
+    lone_engine_begin(&l, CONFIG(1, ""));
     assert_int_equal(tri_engine_step(l.e), TRI_ERR_STATE);
     assert_non_null(strstr(tri_last_error(), "no tri_engine_backward since the last call"));
     CHECK_OK(step_with(l.e, &l.r, 0, 1));
     CHECK_OK(tri_engine_flush(l.e)); /* of nothing */
     assert_int_equal(tri_engine_global_steps(l.e), 1);
-    lone_end(&l);
+    lone_engine_end(&l);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -126,6 +126,15 @@ void trii_engine_set_rate(tri_engine *e)
     tri_optimizer_set_hyper(e->optimizer, TRI_ALL_GROUPS, TRI_HYPER_BETA2, CYCLE_BETA2);
 }
 
+void trii_engine_begin_anew(tri_engine *e)
+{
+    if (e->in_group > 0)
+        tri_optimizer_zero_grad(e->optimizer);
+    e->in_group = 0;
+    e->backward_done = false;
+    trii_engine_set_rate(e);
+}
+
 static tri_status read_i64(const tri_grad_scaler *scaler, int64_t index, int64_t *value_out)
 {
     double value = 0;
@@ -165,8 +174,8 @@ static tri_status look_at_scaler(tri_engine *e)
                      e->config.min_scale);
 }
 
-/* Clips and updates with what the gradients are now. */
-static tri_status update(tri_engine *e)
+/* Clips and updates with what the gradients are now, those of so many micro-batches. */
+static tri_status update(tri_engine *e, int64_t micro_batches)
 {
     const trii_engine_config *c = &e->config;
     tri_tensor *norm = NULL;
@@ -188,21 +197,23 @@ static tri_status update(tri_engine *e)
     if (status != TRI_OK)
         return status;
     e->global_steps++;
+    e->global_samples += micro_batches * e->config.micro_batch * e->size;
     e->skipped_steps += !e->applied;
     trii_engine_set_rate(e);
     return TRI_OK;
 }
 
-static tri_status end_micro_batch(tri_engine *e, bool last)
+/* Updates with so many micro-batches; 0: no update is due. */
+static tri_status end_micro_batch(tri_engine *e, int64_t micro_batches)
 {
     const int64_t begun = trii_now_ns();
-    tri_status status = last ? update(e) : tri_run();
+    tri_status status = micro_batches > 0 ? update(e, micro_batches) : tri_run();
 
     e->step_ns += trii_now_ns() - begun;
     if (status != TRI_OK)
         return status;
-    e->in_group = last ? 0 : e->in_group + 1;
-    return last ? trii_engine_report(e) : TRI_OK;
+    e->in_group = micro_batches > 0 ? 0 : e->in_group + 1;
+    return micro_batches > 0 ? trii_engine_report(e) : TRI_OK;
 }
 
 tri_status tri_engine_step(tri_engine *e)
@@ -215,7 +226,7 @@ tri_status tri_engine_step(tri_engine *e)
         return TRII_FAIL(TRI_ERR_STATE, "tri_engine_step: no tri_engine_backward since the last "
                                         "call: a micro-batch is forward, backward, step");
     e->backward_done = false;
-    status = end_micro_batch(e, trii_engine_at_boundary(e));
+    status = end_micro_batch(e, trii_engine_at_boundary(e) ? e->config.accumulate : 0);
     e->micro_steps += status == TRI_OK;
     return status;
 }
@@ -255,7 +266,7 @@ static tri_status flush(tri_engine *e)
         return status;
     tri_grad_scaler_unscale(divide, e->optimizer);
     e->loss = NULL;
-    status = end_micro_batch(e, true);
+    status = end_micro_batch(e, e->in_group);
     tri_grad_scaler_destroy(divide);
     return status;
 }
