@@ -1637,7 +1637,8 @@ typedef struct tri_torch_tensor {
     uint64_t file_offset;
     uint64_t bytes;
     bool requires_grad;
-    uint64_t reserved[4];
+    const char *refused;
+    uint64_t reserved[3];
 } tri_torch_tensor;
 typedef enum tri_torch_kind {
     TRI_TORCH_NONE = 0,

@@ -39,7 +39,9 @@ typedef struct tri_torch_tensor {
     uint64_t file_offset;         /* and where in the file its first byte is */
     uint64_t bytes;               /* of its elements, without gaps */
     bool requires_grad;
-    TRI_RESERVED(4);
+    const char *refused; /* why its elements are not read, and the remedy: "sparse: save its
+                          * to_dense()"; NULL: they are. Its bytes are 0 then */
+    TRI_RESERVED(3);
 } tri_torch_tensor;
 
 typedef enum tri_torch_kind {
@@ -74,10 +76,11 @@ typedef struct tri_torch_value {
 
 /**
  * Maps a file and reads all of it but the elements of its tensors. Every offset, size and stride is
- * checked before the first value can be seen.
- * Errors: NOT_FOUND, IO, NO_MEMORY; FORMAT (names the file, the offset and what is wrong there);
- *   UNSUPPORTED (an opcode or a type that is not read, a tensor of more than TRI_MAX_DIMS
- *   dimensions or with the conj or neg bit, a compressed file, an object of a class of its own).
+ * checked before the first value can be seen. While it is open nobody may shorten the file or write
+ * into it (`cp` over it does): what the file then lacks raises SIGBUS. A file that is renamed to
+ * its name, as everything here and huggingface_hub do it, harms nobody. Errors: NOT_FOUND, IO,
+ * NO_MEMORY; FORMAT (names the file, the offset and what is wrong there); UNSUPPORTED (an opcode
+ * that is not read, a compressed file, an object of a class of its own).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_torch_open(const char *path, tri_torch_file **file_out);
 /* NULL allowed; all that was borrowed becomes invalid */
@@ -98,13 +101,13 @@ TRI_API const tri_torch_tensor *tri_torch_find(const tri_torch_file *file, const
  *   data   [bytes]; NULL with 0
  *   bytes  those of the tensor
  *
- * Errors: INVALID_ARG; FORMAT (the storage is damaged: its checksum differs; earlier files than
- * those of torch 1.6 have none).
+ * Errors: INVALID_ARG; UNSUPPORTED (`refused`); FORMAT (the storage is damaged: its checksum
+ * differs; earlier files than those of torch 1.6 have none).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_torch_read(tri_torch_file *file, int64_t index, void *data,
                                                  size_t bytes);
 /* A persistent tensor with a copy of the contents, released with tri_tensor_unref; a failed one
- * (NOT_FOUND; UNSUPPORTED: its type; FORMAT, NO_MEMORY). */
+ * (NOT_FOUND; UNSUPPORTED: its type, or it is refused; FORMAT, NO_MEMORY). */
 TRI_API tri_tensor *tri_torch_tensor_named(tri_torch_file *file, const char *name);
 
 /**

@@ -25,6 +25,7 @@ void *trii_arena_take(trii_arena *arena, size_t n, size_t size);
 typedef struct trii_torch_storage {
     const char *key;
     const struct trii_torch_dtype *dtype; /* NULL: untyped, numel is in bytes */
+    bool is_unknown; /* of a class that is not known: nobody knows what numel counts */
     uint64_t numel;
     uint64_t first; /* legacy files: element of the root storage at which this view begins */
     uint64_t bytes; /* numel of them */
@@ -87,6 +88,35 @@ void trii_pickle_error(const trii_pickle *p, const char *format, ...) TRII_PRINT
 tri_status trii_pickle_copies(trii_pickle *p, int64_t n) TRI_MUST_CHECK;
 /* "TUPLE", ...: NULL for a byte that is no opcode. */
 const char *trii_opcode_name(unsigned char opcode);
+/* Item i of a container; NULL: it has none. */
+static inline const trii_value *trii_value_item(const trii_value *of, int64_t i)
+{
+    return i < of->v.n ? (const trii_value *)of->v.items[i] : NULL;
+}
+/* value: NULL is of no kind. */
+static inline bool trii_value_is(const trii_value *value, tri_torch_kind kind)
+{
+    return value != NULL && value->v.kind == kind;
+}
+/* (storage, offset, size, stride, requires_grad, hooks), in version 3 a dtype, and the bits. */
+tri_status trii_pickle_tensor(trii_pickle *p, const trii_value *args, bool has_dtype,
+                              trii_value **made_out) TRI_MUST_CHECK;
+/* (tensor, requires_grad, hooks): a tensor of its own, since the same may be shared. */
+tri_status trii_pickle_parameter(trii_pickle *p, const trii_value *args,
+                                 trii_value **made_out) TRI_MUST_CHECK;
+/* A tensor whose elements are not plain numbers in a storage: it is listed, and refused when it is
+ * read. */
+enum trii_other_tensor {
+    TRII_TENSOR_QUANTIZED,
+    TRII_TENSOR_SPARSE,
+    TRII_TENSOR_NESTED,
+    TRII_TENSOR_META,
+    TRII_TENSOR_WRAPPER,
+    TRII_TENSOR_TYPED, /* (function, class, arguments, state) */
+    TRII_TENSOR_DEVICE
+};
+tri_status trii_pickle_other_tensor(trii_pickle *p, enum trii_other_tensor kind,
+                                    const trii_value *args, trii_value **made_out) TRI_MUST_CHECK;
 /* What a call of a class or function with these arguments gives (pickle_calls.c). */
 tri_status trii_pickle_call(trii_pickle *p, const trii_value *callee, const trii_value *args,
                             trii_value **made_out) TRI_MUST_CHECK;

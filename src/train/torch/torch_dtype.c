@@ -30,6 +30,17 @@ static const trii_torch_dtype dtypes[] = {
     {"float8_e4m3fnuz", NULL, TRI_DTYPE_NONE, 1},
     {"float8_e5m2fnuz", NULL, TRI_DTYPE_NONE, 1},
     {"float8_e8m0fnu", NULL, TRI_DTYPE_NONE, 1},
+    {"float4_e2m1fn_x2", NULL, TRI_DTYPE_NONE, 1},
+    {"bits8", NULL, TRI_DTYPE_NONE, 1},
+    {"bits16", NULL, TRI_DTYPE_NONE, 2},
+    {"bits1x8", NULL, TRI_DTYPE_NONE, 1},
+    {"bits2x4", NULL, TRI_DTYPE_NONE, 1},
+    {"bits4x2", NULL, TRI_DTYPE_NONE, 1},
+    {"qint8", "QInt8Storage", TRI_DTYPE_NONE, 1},
+    {"quint8", "QUInt8Storage", TRI_DTYPE_NONE, 1},
+    {"qint32", "QInt32Storage", TRI_DTYPE_NONE, 4},
+    {"quint4x2", "QUInt4x2Storage", TRI_DTYPE_NONE, 1},
+    {"quint2x4", "QUInt2x4Storage", TRI_DTYPE_NONE, 1},
 };
 
 const trii_torch_dtype *trii_torch_dtype_named(const char *name)

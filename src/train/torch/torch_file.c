@@ -159,6 +159,11 @@ static tri_status read_file(tri_torch_file *f)
         status = read_layout(f);
     if (status != TRI_OK)
         return status;
+    if (f->pickled.root->v.kind == TRI_TORCH_OBJECT &&
+        strncmp(f->pickled.root->v.text, "numpy.", 6) == 0)
+        return TRII_FAIL(
+            TRI_ERR_UNSUPPORTED,
+            "%s: it holds an array or a number of numpy: save torch.from_numpy() of it", f->path);
     if (f->pickled.root->v.kind == TRI_TORCH_OBJECT)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "%s: it holds an object of class %.80s, whose code is in a program: save "
@@ -244,10 +249,15 @@ const tri_torch_tensor *tri_torch_find(const tri_torch_file *file, const char *n
 tri_status trii_torch_data(tri_torch_file *file, const tri_torch_tensor *tensor,
                            const void **data_out)
 {
-    const trii_torch_place *place = trii_torch_places_find(&file->places, tensor->storage);
-    const unsigned char *data = (const unsigned char *)file->map.data + place->at;
+    const trii_torch_place *place;
+    const unsigned char *data;
     tri_status status = TRI_OK;
 
+    if (tensor->refused != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: tensor %s: %s", file->path, tensor->name,
+                         tensor->refused);
+    place = trii_torch_places_find(&file->places, tensor->storage);
+    data = (const unsigned char *)file->map.data + place->at;
     if (place->entry != NULL)
         status = trii_zip_data(&file->zip, place->entry, &data);
     if (status == TRI_OK) /* that of one without elements may be any */
@@ -261,7 +271,8 @@ bool trii_torch_has_unchecked(const tri_torch_file *file, const tri_torch_tensor
 {
     const trii_torch_place *place = trii_torch_places_find(&file->places, tensor->storage);
 
-    if (place->entry == NULL || place->entry->checked || file->zip.unchecked)
+    if (tensor->refused != NULL || place->entry == NULL || place->entry->checked ||
+        file->zip.unchecked)
         return false;
     *crc_out = place->entry->crc;
     return true;
@@ -274,10 +285,10 @@ const char *trii_torch_path(const tri_torch_file *file)
 
 void trii_torch_set_checked(const tri_torch_file *file, const tri_torch_tensor *tensor)
 {
-    trii_zip_entry *entry = trii_torch_places_find(&file->places, tensor->storage)->entry;
+    const trii_torch_place *place = trii_torch_places_find(&file->places, tensor->storage);
 
-    if (entry != NULL)
-        entry->checked = true;
+    if (tensor->refused == NULL && place->entry != NULL)
+        place->entry->checked = true;
 }
 
 tri_status tri_torch_read(tri_torch_file *file, int64_t index, void *data, size_t bytes)
@@ -297,7 +308,7 @@ tri_status tri_torch_read(tri_torch_file *file, int64_t index, void *data, size_
     if (bytes != t->bytes || (data == NULL && bytes > 0))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: room for %zu bytes, tensor %s has %" PRIu64,
                          call, data != NULL ? bytes : 0, t->name, t->bytes);
-    if (bytes > 0)
+    if (bytes > 0 || t->refused != NULL)
         status = trii_torch_data(file, t, &from);
     if (status == TRI_OK && bytes > 0)
         trii_strided_copy(data, from, t);
@@ -321,7 +332,7 @@ tri_tensor *tri_torch_tensor_named(tri_torch_file *file, const char *name)
     if (t == NULL)
         return trii_tensor_failed(
             TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no tensor %s", file->path, name));
-    if (t->dtype == TRI_DTYPE_NONE)
+    if (t->dtype == TRI_DTYPE_NONE && t->refused == NULL)
         return trii_tensor_failed(TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: tensor %s is of %s",
                                             file->path, name, t->type_name));
     status = trii_torch_data(file, t, &from);

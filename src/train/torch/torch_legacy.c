@@ -12,13 +12,27 @@
 
 #define PROTOCOL 1001
 
-/* PROTO 2, LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c */
-static const unsigned char magic[] = {0x80, 2,    0x8a, 10,   0x6c, 0xfc, 0x9c,
-                                      0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+#define FRAME_BYTES 9
+
+/* LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c; STOP */
+static const unsigned char magic[] = {0x8a, 10,   0x6c, 0xfc, 0x9c, 0x46, 0xf9,
+                                      0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+
+/* Where the magic number begins, after PROTO and, from protocol 4 on, a FRAME. */
+static size_t magic_at(const trii_mapping *map)
+{
+    const unsigned char *file = map->data;
+
+    return map->bytes > 2 && file[2] == 0x95 ? 2 + FRAME_BYTES : 2;
+}
 
 bool trii_torch_is_legacy(const trii_mapping *map)
 {
-    return map->bytes >= sizeof(magic) && memcmp(map->data, magic, sizeof(magic)) == 0;
+    const unsigned char *file = map->data;
+    size_t at = magic_at(map);
+
+    return map->bytes >= at + sizeof(magic) && file[0] == 0x80 &&
+           memcmp(file + at, magic, sizeof(magic)) == 0;
 }
 
 bool trii_torch_is_file(const trii_mapping *map)
@@ -76,6 +90,12 @@ static tri_status find_places(const char *path, const trii_mapping *map, uint64_
         const trii_torch_storage *s = place != NULL ? place->storage : NULL;
         uint64_t numel = 0;
 
+        if (s != NULL && s->is_unknown) /* nor where the next one begins */
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s: offset %" PRIu64 ": storage %.40s is of a class that is not "
+                             "known here: save the file without "
+                             "_use_new_zipfile_serialization=False",
+                             path, at, s->key);
         if (place == NULL || map->bytes - at < 8)
             return TRII_FAIL(TRI_ERR_FORMAT, "%s: offset %" PRIu64 ": %s", path, at,
                              place == NULL ? "a storage that no tensor has"
@@ -99,10 +119,8 @@ tri_status trii_torch_legacy_read(const char *path, const trii_mapping *map, tri
                                   trii_pickled *pickled_out, trii_torch_places *places_out)
 {
     trii_pickled protocol, machine, keys;
-    uint64_t at = sizeof(magic) + 1; /* after its STOP */
-    tri_status status =
-        at <= map->bytes ? read_next(path, map, &at, arena, &protocol)
-                         : TRII_FAIL(TRI_ERR_FORMAT, "%s: cut short after its first bytes", path);
+    uint64_t at = magic_at(map) + sizeof(magic);
+    tri_status status = read_next(path, map, &at, arena, &protocol);
 
     *places_out = (trii_torch_places){.n = 0};
     if (status == TRI_OK)

@@ -74,7 +74,8 @@ static tri_status add(const walk *w, const step *at, const trii_value *value)
     }
     if (value->tensor->name == NULL)
         value->tensor->name = name;
-    value->tensor->file_offset = trii_torch_places_find(w->places, value->tensor->storage)->at;
+    if (value->tensor->refused == NULL)
+        value->tensor->file_offset = trii_torch_places_find(w->places, value->tensor->storage)->at;
     names->tensors[names->n] = *value->tensor;
     names->tensors[names->n++].name = name;
     return TRI_OK;

@@ -59,7 +59,7 @@ tri_status trii_torch_places_check(const char *path, const trii_torch_places *pl
     for (const trii_torch_storage *s = storages; s != NULL; s = s->next) {
         const trii_torch_place *place = trii_torch_places_find(places, s->key);
 
-        if (place == NULL || place->bytes != s->bytes)
+        if (place == NULL || (place->bytes != s->bytes && !s->is_unknown))
             return TRII_FAIL(TRI_ERR_FORMAT,
                              "%s: offset %" PRIu64 ": storage %.40s has %" PRIu64
                              " bytes there, and %" PRIu64 " by the pickle",
