@@ -60,6 +60,7 @@ typedef struct tri_safetensors_entry {
 
 /**
  * Maps a file. Every offset, size, name and type is checked before the first entry can be seen.
+ * While it is open nobody may shorten it: see tri_torch_open.
  * Errors: NOT_FOUND, IO, NO_MEMORY, FORMAT (names the file, the tensor and its offsets),
  *         UNSUPPORTED (a tensor of more than TRI_MAX_DIMS dimensions).
  */
@@ -103,12 +104,13 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
  * parameters are sharded (stage 3 of tri_zero), all ranks call it, and the first one writes. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
 /* Loads such a file, one of torch.save, a folder of such files with the index that hubs put there
- * (or the index's path), or one of torch.distributed.checkpoint or of DeepSpeed: contents decide. A
- * leading "module." of the names is dropped. Unless the options (NULL allowed) say otherwise, every
- * tensor of the module must be in the file with its shape and dtype, and every tensor of the file
- * in the module; if not, FORMAT names the first that are not, and the module is unchanged. Errors:
- * also NOT_FOUND, IO, NO_MEMORY, those of the module. If the module's parameters are sharded, all
- * ranks call it, each with a file that it can read. */
+ * (or the index's path), or one of torch.distributed.checkpoint or of DeepSpeed: contents decide.
+ * Names that wrappers make count as without them (tri_module_load). Unless the options (NULL
+ * allowed) say otherwise, every tensor of the module must be in the file with its shape and dtype,
+ * and every tensor of the file in the module; if not, FORMAT names the first that are not, and the
+ * module is unchanged. Errors: also NOT_FOUND, IO, NO_MEMORY, those of the module. If the module's
+ * parameters are sharded, all ranks call it, each with a file that it can read. As for
+ * tri_torch_open, nobody may shorten a file meanwhile. */
 TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
                                            const tri_load_options *opt);
 

@@ -349,7 +349,8 @@ typedef struct tri_load_options {
     bool partial;
     bool convert; /* f16, bf16, f32 and f64 are converted to the dtype of the entry */
     /* Only sources whose names begin with it, which is dropped: "state_dict.", "model.". NULL: all;
-     * of a file that holds more than weights, those that are clearly meant (tri_load) */
+     * of a file that holds more than weights, those that are clearly meant (tri_load). Where no
+     * name of such a file begins with it, it is one of these */
     const char *prefix;
     /* Returns the entry's name for a source's name: `name` itself, or a text written to room
      * [TRI_STATE_NAME_MAX], or NULL to leave this source out. NULL: names stay. */
@@ -362,8 +363,9 @@ typedef struct tri_load_options {
 } tri_load_options;
 /**
  * Sets all entries of the module. Strict unless the options say otherwise: every entry exactly
- * once, nothing else, equal shapes and dtypes. A leading "module." of the sources' names is
- * ignored. `opt` may be NULL.
+ * once, nothing else, equal shapes and dtypes. What PyTorch's wrappers put into names is
+ * ignored: a leading "module.", and "_orig_mod." (torch.compile), "_fsdp_wrapped_module." and
+ * "_checkpoint_wrapped_module." anywhere. `opt` may be NULL.
  *
  * Errors: INVALID_ARG with the names that are missing, unexpected or of another shape or dtype
  * (the first few and how many more), NO_MEMORY; then the module is unchanged. Of a module that is

@@ -68,7 +68,7 @@ bool trii_param_unknown(const char *entry, char text_out[TRII_PARAM_UNKNOWN]);
  * the next one to make it b. Of more than 40 letters: 40, far. */
 int trii_name_distance(const char *a, size_t n_a, const char *b);
 /* Of names[0 .. n): the one that is most like the name of n_given letters, a likely slip; NULL if
- * none is. For programs: the library has no use for it. */
+ * none is. */
 static inline const char *trii_name_nearest(const char *given, size_t n_given,
                                             const char *const *names, int n)
 {

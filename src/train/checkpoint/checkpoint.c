@@ -30,15 +30,48 @@ static tri_status read_source(void *arg, int64_t source, const void **data_out)
     return weights->kind->data(weights, source, data_out);
 }
 
+static const char *type_of_source(void *arg, int64_t source)
+{
+    trii_weights *weights = arg;
+    trii_weights_run run = {.type_name = NULL};
+    tri_status status = weights->kind->run(weights, source, 0, &run);
+
+    if (status == TRI_OK && run.tensor != NULL && run.tensor->refused != NULL)
+        return run.tensor->refused;
+    return run.type_name != NULL ? run.type_name : "of no type that is known";
+}
+
 static tri_status load(tri_module *module, const char *path, trii_weights *weights,
                        const tri_load_options *opt)
 {
-    tri_status status = trii_module_load(module, weights->sources, weights->n, opt,
-                                         &(trii_state_reader){read_source, weights});
+    tri_status status =
+        trii_module_load(module, weights->sources, weights->n, opt,
+                         &(trii_state_reader){read_source, type_of_source, weights});
 
     if (status != TRI_OK) /* the file is at fault */
         status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
     return status;
+}
+
+static bool has_prefix(const trii_weights *weights, const char *prefix)
+{
+    for (int64_t i = 0; i < weights->n; i++)
+        if (strncmp(weights->sources[i].name, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* A prefix is one of all names or, where none begins with it, of those of the module's state: a
+ * user of Lightning says "model." and means what is below "state_dict". */
+static tri_status open_weights(const char *path, const char *prefix, trii_weights *weights)
+{
+    tri_status status =
+        trii_weights_open(path, prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE, weights);
+
+    if (status != TRI_OK || prefix == NULL || has_prefix(weights, prefix))
+        return status;
+    trii_weights_close(weights);
+    return trii_weights_open(path, TRII_WEIGHTS_STATE, weights);
 }
 
 tri_status tri_load(tri_module *module, const char *path, const tri_load_options *opt)
@@ -59,8 +92,7 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
             status = trii_refuse_pieces("tri_load", "tri_checkpoint_restore loads");
     }
     if (status == TRI_OK)
-        status = trii_weights_open(path, prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE,
-                                   &weights);
+        status = open_weights(path, prefix, &weights);
     if (status == TRI_OK)
         status = trii_weights_check(&weights, prefix);
     /* Ranks that have pieces of the module make it whole together, a part at a time. */

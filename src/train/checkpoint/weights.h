@@ -87,9 +87,12 @@ extern const char *const trii_weights_keys[];
  * it must not make us read files from elsewhere. */
 bool trii_weights_leads_out(const char *name);
 /* What stands before the names of a module's state in a file of torch.save: "" for all of it.
- * Errors: UNSUPPORTED (the module itself was saved), FORMAT (there is no usual key). */
+ * Errors: UNSUPPORTED (the module itself was saved, or arrays of numpy), FORMAT (there is no usual
+ * key, or no tensor at all). */
 tri_status trii_weights_torch_prefix(const char *path, const tri_torch_value *root,
                                      char *prefix_out, size_t bytes) TRI_MUST_CHECK;
+/* What a file that is no weights looks like, and the remedy; NULL: nobody knows. */
+const char *trii_weights_foreign(const trii_mapping *map);
 /* Room for n sources. NO_MEMORY. */
 static inline tri_status trii_weights_room(trii_weights *weights, int64_t n)
 {

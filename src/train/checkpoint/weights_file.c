@@ -20,16 +20,10 @@ static bool may_be_safetensors(const trii_mapping *map)
 
 static tri_status refuse(const char *path, const trii_mapping *map)
 {
-    static const char lfs[] = "version https://git-lfs";
-    const size_t n = sizeof(lfs) - 1;
+    const char *what = trii_weights_foreign(map);
 
-    if (map->bytes == 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: the file is empty", path);
-    if (map->bytes >= n && memcmp(map->data, lfs, n) == 0)
-        return TRII_FAIL(TRI_ERR_FORMAT,
-                         "%s: what Git LFS has in the file's place: fetch it with `git lfs pull`",
-                         path);
-    return TRII_FAIL(TRI_ERR_FORMAT, "%s: neither a safetensors file nor one of torch.save", path);
+    return TRII_FAIL(TRI_ERR_FORMAT, "%s: %s", path,
+                     what != NULL ? what : "neither a safetensors file nor one of torch.save");
 }
 
 tri_status trii_weights_open_file(const char *path, trii_weights_scope scope,

@@ -1,10 +1,6 @@
 /*
  * weights_torch.c - the tensors of a file of torch.save, as weights.h lists them.
- *
- * Such a file may hold a state dictionary or, as most training programs write it, a dictionary that
- * has one under some key beside counters and the optimizer's state.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include <trireme/torch_file.h>
@@ -14,10 +10,6 @@
 #include "train/checkpoint/weights.h"
 #include "train/torch/strided.h"
 #include "train/torch/torch_storages.h"
-
-/* PyTorch's examples and Lightning, others, DeepSpeed. */
-const char *const trii_weights_keys[] = {"state_dict", "model_state_dict", "model", "module",
-                                         "net",        "weights",          NULL};
 
 typedef struct torch_weights {
     tri_torch_file *file;
@@ -49,9 +41,10 @@ static tri_status data(trii_weights *weights, int64_t index, const void **data_o
 static tri_status check(trii_weights *weights, int64_t index)
 {
     torch_weights *w = weights->file;
+    const tri_torch_tensor *t = tri_torch_at(w->file, w->index_of[index]);
     const void *elements;
 
-    return trii_torch_data(w->file, tri_torch_at(w->file, w->index_of[index]), &elements);
+    return t->refused == NULL ? trii_torch_data(w->file, t, &elements) : TRI_OK;
 }
 
 static tri_status run(trii_weights *weights, int64_t index, int64_t k, trii_weights_run *run_out)
@@ -84,48 +77,6 @@ const tri_torch_value *trii_weights_root(const trii_weights *weights)
     const torch_weights *w = weights->file;
 
     return weights->kind == &kind ? tri_torch_root(w->file) : NULL;
-}
-
-static bool holds_tensors(const tri_torch_value *dict)
-{
-    for (int64_t i = 0; dict != NULL && dict->kind == TRI_TORCH_DICT && i + 1 < dict->n; i += 2)
-        if (dict->items[i + 1]->kind == TRI_TORCH_TENSOR)
-            return true;
-    return false;
-}
-
-tri_status trii_weights_torch_prefix(const char *path, const tri_torch_value *root, char *prefix,
-                                     size_t bytes)
-{
-    char names[160] = "";
-    size_t used = 0;
-
-    prefix[0] = '\0';
-    for (int k = 0; trii_weights_keys[k] != NULL; k++) {
-        const tri_torch_value *state = tri_torch_item(root, trii_weights_keys[k]);
-
-        if (holds_tensors(state)) {
-            snprintf(prefix, bytes, "%s.", trii_weights_keys[k]);
-            return TRI_OK;
-        }
-        if (state != NULL && state->kind == TRI_TORCH_OBJECT)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "%s: under \"%s\" it has an object of class %.80s, whose code is in a "
-                             "program: save its state_dict() instead",
-                             path, trii_weights_keys[k], state->text);
-    }
-    if (holds_tensors(root) || root->kind != TRI_TORCH_DICT)
-        return TRI_OK;
-    for (int64_t i = 0; i + 1 < root->n && used < sizeof(names); i += 2)
-        if (root->items[i]->kind == TRI_TORCH_TEXT)
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used > 0 ? ", " : "", root->items[i]->text);
-    if (used == 0 || root->n == 0)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_FORMAT,
-                     "%s: it has no state dictionary under a usual key: its keys are %s; "
-                     "tri_load_options.prefix chooses what is below one, \"KEY.\"",
-                     path, names);
 }
 
 /* The tensors whose names begin with the prefix. */

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/option.h"
+#include "base/param.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
@@ -21,6 +22,7 @@
 /* Of the error line for all of them: advice follows, and must not be cut off. */
 #define LIST_BYTES 200
 #define MORE_BYTES 24 /* " and 8 more" */
+#define ADVICE_BYTES 224
 
 /* A growing "a, b, c", to become "a, b and 8 more". */
 typedef struct names {
@@ -41,6 +43,7 @@ typedef struct loading {
     const trii_state_reader *reader; /* NULL: the sources have their data */
     char prefix[64];                 /* that the sources have in front of our names; "": none */
     bool may_convert;                /* a misfit in dtype alone, which the options could convert */
+    const char *near[2];             /* a source's name that is like that of a missing entry */
     names missing, unexpected, misfit, left_out, converted;
 } loading;
 
@@ -109,11 +112,15 @@ static void add_differing(const loading *l, names *list, const tri_state_entry *
                           const tri_state_source *source, const char *between, const char *behind)
 {
     const tri_tensor *tensor = entry->tensor;
-    char ours[64], theirs[64], line[TRI_STATE_NAME_MAX + 160];
+    char ours[64], theirs[64], line[TRI_STATE_NAME_MAX + 320];
 
     shape_text(ours, sizeof(ours), tensor->dtype, tensor->shape, tensor->ndim);
     shape_text(theirs, sizeof(theirs), source->dtype, source->shape, source->ndim);
-    snprintf(line, sizeof(line), "%s is %s%s %s%s", entry->name, ours, between, theirs, behind);
+    if (source->dtype == TRI_DTYPE_NONE && l->reader != NULL)
+        snprintf(line, sizeof(line), "%s is %s in the model, and what is loaded is %s", entry->name,
+                 ours, l->reader->type_of(l->reader->arg, source - l->sources));
+    else
+        snprintf(line, sizeof(line), "%s is %s%s %s%s", entry->name, ours, between, theirs, behind);
     names_add(l, list, line);
 }
 
@@ -194,11 +201,41 @@ static void lists_end(names **lists, int n)
     }
 }
 
+/* What can be done about it. */
+static void advise(const loading *l, char text[ADVICE_BYTES])
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    if (l->prefix[0] != '\0') {
+        snprintf(text, ADVICE_BYTES,
+                 "; names that begin with \"%s\" fit without it: set tri_load_options.prefix",
+                 l->prefix);
+        return;
+    }
+    if (l->opt.rename == NULL && l->left_out.n > 0 && l->left_out.n == l->n) {
+        snprintf(text, ADVICE_BYTES, "; no name begins with tri_load_options.prefix");
+        return;
+    }
+    if (l->missing.n > 0 && l->unexpected.n > 0)
+        used += (size_t)snprintf(
+            text, ADVICE_BYTES,
+            l->near[0] != NULL ? "; tri_load_options.rename maps names, such as %.40s to %.40s"
+                               : "; tri_load_options.rename maps names to others",
+            l->near[0], l->near[1]);
+    if (l->may_convert)
+        used += (size_t)snprintf(text + used, ADVICE_BYTES - used,
+                                 "; tri_load_options.convert converts dtypes");
+    if (l->set > 0 && !l->opt.partial)
+        snprintf(text + used, ADVICE_BYTES - used,
+                 "; tri_load_options.partial sets those that fit");
+}
+
 /* The error, or for a partial load only a warning. */
 static tri_status judge(loading *l)
 {
     names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
-    char text[LIST_BYTES + 64] = "";
+    char text[LIST_BYTES + 64] = "", advice[ADVICE_BYTES];
     size_t used = 0;
     int wrong = 0;
 
@@ -220,27 +257,10 @@ static tri_status judge(loading *l)
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", used > 0 ? ";" : "",
                                  lists[i]->kind, lists[i]->text);
     }
-    if (l->prefix[0] != '\0')
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s %s:%s; names that begin with \"%s\" fit without it: set "
-                         "tri_load_options.prefix",
-                         l->opt.partial ? "no part of the state fits" : "state does not fit",
-                         l->module->type->name, text, l->prefix);
-    if (l->opt.rename == NULL && l->left_out.n > 0 && l->left_out.n == l->n)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s %s:%s; no name begins with tri_load_options.prefix",
-                         l->opt.partial ? "no part of the state fits" : "state does not fit",
-                         l->module->type->name, text);
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s",
+    advise(l, advice);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s",
                      l->opt.partial ? "no part of the state fits" : "state does not fit",
-                     l->module->type->name, text,
-                     l->missing.n > 0 && l->unexpected.n > 0
-                         ? "; tri_load_options.rename maps names to others"
-                         : "",
-                     l->may_convert ? "; tri_load_options.convert converts dtypes" : "",
-                     l->misfit.n > 0 && l->set > 0 && !l->opt.partial
-                         ? "; tri_load_options.partial sets those that fit"
-                         : "");
+                     l->module->type->name, text, advice);
 }
 
 /* Whether a source has the name of a missing entry after something: the remedy is to drop that. */
@@ -261,9 +281,46 @@ static void find_prefix(loading *l, const char *missing)
     }
 }
 
+/* The last part of a name that differs from another, "0.weigth" from "0.weight". */
+static const char *differing(const char *name, const char *other)
+{
+    const char *from = name;
+
+    for (size_t i = 0; name[i] != '\0' && name[i] == other[i]; i++)
+        if (name[i] == '.')
+            from = name + i + 1;
+    return from;
+}
+
+/* Finds a source that is meant for a missing entry, most likely: of its shape, under a name that is
+ * misspelt or has another spelling. */
+static void find_near(loading *l, int64_t entry)
+{
+    const tri_state_entry *missing = &l->module->state[entry];
+    int best = INT32_MAX;
+
+    if (l->opt.rename != NULL)
+        return;
+    for (int64_t s = 0; s < l->n; s++) {
+        const char *name = name_here(l, &l->sources[s], NULL), *there, *here;
+
+        if (name == NULL || !shapes_equal(missing->tensor, &l->sources[s]) ||
+            trii_module_entry(l->module, name) >= 0)
+            continue;
+        there = differing(name, missing->name);
+        here = differing(missing->name, name);
+        if (trii_name_nearest(there, strlen(there), &here, 1) != NULL &&
+            trii_name_distance(there, strlen(there), here) < best) {
+            best = trii_name_distance(there, strlen(there), here);
+            l->near[0] = name;
+            l->near[1] = missing->name;
+        }
+    }
+}
+
 static tri_status match(loading *l)
 {
-    const char *missing = NULL;
+    int64_t missing = -1;
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < l->module->n_state; i++)
@@ -276,10 +333,12 @@ static tri_status match(loading *l)
         if (l->source_of[i] >= 0)
             continue;
         names_add(l, &l->missing, l->module->state[i].name);
-        missing = missing != NULL ? missing : l->module->state[i].name;
+        missing = missing >= 0 ? missing : i;
     }
-    if (l->set == 0 && missing != NULL) /* only where it is the same for all */
-        find_prefix(l, missing);
+    if (l->set == 0 && missing >= 0) /* only where it is the same for all */
+        find_prefix(l, l->module->state[missing].name);
+    if (missing >= 0 && l->unexpected.n > 0 && !l->opt.partial)
+        find_near(l, missing);
     return judge(l);
 }
 

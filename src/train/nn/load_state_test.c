@@ -70,6 +70,40 @@ static void the_remedy_is_in_the_line(void **state)
     tri_module_destroy(net);
 }
 
+/* Of the sources that no entry has, the one of the shape and nearly the name of a missing entry. */
+static void a_name_that_is_nearly_right_is_named(void **state)
+{
+    tri_state_source sources[] = {
+        {.name = "0.bais", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias},
+        {.name = "0.weights", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {3, 2}, .data = weight},
+        {.name = "0.wieght", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = weight}};
+    tri_module *net = tri_nn_sequential(tri_nn_linear(3, 2, NULL));
+
+    (void)state;
+    CHECK_FAILS(tri_module_load(net, sources, 3, NULL), TRI_ERR_INVALID_ARG,
+                "; tri_load_options.rename maps names, such as 0.wieght to 0.weight");
+    sources[2].name = "0.kernel";
+    CHECK_FAILS(tri_module_load(net, sources, 3, NULL), TRI_ERR_INVALID_ARG,
+                "; tri_load_options.rename maps names to others");
+    tri_module_destroy(net);
+}
+
+static void what_partial_would_do_is_said(void **state)
+{
+    const tri_state_source sources[] = {
+        {.name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = weight},
+        {.name = "bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias},
+        {.name = "extra", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias}};
+    tri_module *net = tri_nn_linear(3, 2, NULL);
+
+    (void)state;
+    CHECK_FAILS(tri_module_load(net, sources, 3, NULL), TRI_ERR_INVALID_ARG,
+                "unexpected: extra; tri_load_options.partial sets those that fit");
+    CHECK_FAILS(tri_module_load(net, sources, 1, NULL), TRI_ERR_INVALID_ARG,
+                "missing: bias; tri_load_options.partial sets those that fit");
+    tri_module_destroy(net);
+}
+
 /* A body that fits and a head that does not. */
 static void a_part_of_the_state_is_loaded(void **state)
 {
@@ -221,6 +255,8 @@ static void files_are_loaded_with_options(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_remedy_is_in_the_line),
+    cmocka_unit_test(a_name_that_is_nearly_right_is_named),
+    cmocka_unit_test(what_partial_would_do_is_said),
     cmocka_unit_test(a_part_of_the_state_is_loaded),
     cmocka_unit_test(halves_and_doubles_become_floats),
     cmocka_unit_test(entries_are_renamed_and_left_out),

@@ -118,12 +118,14 @@ void trii_forward_refused(tri_status status, tri_tensor **out, int n_out);
 /* OK when the flattened state exists. */
 tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
 /* The index of the entry of this name in the flattened state, or -1. The names of wrapped networks,
- * TRII_WRAPPED, may be in it or not. */
+ * TRII_WRAPPED, may be in it or not, and those that torch's wrappers put there. */
 int64_t trii_module_entry(const tri_module *module, const char *name);
 /* Where the contents of sources come from that have no data of their own. */
 typedef struct trii_state_reader {
     /* The plain elements of a source, valid until the next call. */
     tri_status (*data)(void *arg, int64_t source, const void **data_out);
+    /* What a source of dtype NONE is, for messages. */
+    const char *(*type_of)(void *arg, int64_t source);
     void *arg;
 } trii_state_reader;
 

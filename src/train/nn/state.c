@@ -145,13 +145,49 @@ static int64_t entry_below(const tri_module *module, const char *name, int64_t f
     return found;
 }
 
-int64_t trii_module_entry(const tri_module *module, const char *name)
+/* A name without what torch.compile, FullyShardedDataParallel and checkpoint_wrapper put into it.
+ */
+static const char *without_wrappers(const char *name, char room[TRI_STATE_NAME_MAX])
+{
+    static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                           "_checkpoint_wrapped_module."};
+    size_t used = 0;
+
+    while (*name != '\0') {
+        const char *dot = strchr(name, '.');
+        size_t n = dot != NULL ? (size_t)(dot - name) + 1 : strlen(name);
+        bool is_wrapper = false;
+
+        for (size_t k = 0; k < TRII_COUNT_OF(wrappers); k++)
+            is_wrapper |= strncmp(name, wrappers[k], n) == 0 && wrappers[k][n] == '\0';
+        if (!is_wrapper) {
+            if (n >= TRI_STATE_NAME_MAX - used)
+                return "";
+            memcpy(room + used, name, n);
+            used += n;
+        }
+        name += n;
+    }
+    room[used] = '\0';
+    return room;
+}
+
+/* What was saved with a wrapper of torch's data parallelism is loaded without one. */
+static int64_t entry_of(const tri_module *module, const char *name)
 {
     int64_t found = entry_below(module, name, 0);
-    const char *bare =
-        trii_path_after(name, TRII_WRAPPED); /* saved with a wrapper, loaded without */
+    const char *bare = trii_path_after(name, TRII_WRAPPED);
 
     return found < 0 && bare != NULL ? entry_below(module, bare, 0) : found;
+}
+
+int64_t trii_module_entry(const tri_module *module, const char *name)
+{
+    char room[TRI_STATE_NAME_MAX];
+    int64_t found = entry_of(module, name);
+
+    return found < 0 && strchr(name, '_') != NULL ? entry_of(module, without_wrappers(name, room))
+                                                  : found;
 }
 
 tri_tensor *tri_module_find(tri_module *module, const char *name)
