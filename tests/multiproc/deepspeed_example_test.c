@@ -121,10 +121,42 @@ static void a_mistake_in_the_file_is_named(void **state)
     scratch_end(&s);
 }
 
+/* DeepSpeed's warning: "cycle_momentum is disabled because optimizer SGD does not support momentum,
+ * no betas attribute in defaults". */
+static void a_cycle_of_no_momentum_is_named(void **state)
+{
+    static const char *const rows[] = {"SGD", "Adam"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const char *config;
+        char text[512];
+        scratch s;
+        trirun_job j;
+
+        scratch_begin(&s);
+        snprintf(
+            text, sizeof(text),
+            "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"%s\", \"params\": {\"lr\": "
+            "0.01}}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.01, "
+            "\"cycle_max_lr\": 0.1}}}",
+            rows[i]);
+        config = scratch_file(&s, "ds_config.json", text, strlen(text));
+        TRIRUN_START(&j, "--standalone", "--nproc-per-node", "2", spawn_bin("deepspeed"),
+                     "--deepspeed_config", config, "--limit", "16", "--epochs", "1");
+        assert_int_equal(spawn_wait(&j.run), 0);
+        assert_int_equal(trirun_count(SPAWN_ERR(&j.run), "OneCycle: the optimizer has no betas"),
+                         i == 0);
+        trirun_end(&j, 0);
+        scratch_end(&s);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_workers_train_by_a_file_and_three_go_on),
     cmocka_unit_test(the_lines_of_getting_started_go_on_where_they_were),
     cmocka_unit_test(a_mistake_in_the_file_is_named),
+    cmocka_unit_test(a_cycle_of_no_momentum_is_named),
 };
 
 TEST_MAIN(tests)

@@ -112,7 +112,7 @@ static void note_config(notes *to, const trii_conf *block, const char *path)
     for (const trii_conf *c = block->child; c != NULL; c = c->next) {
         if (c->key == NULL)
             continue;
-        snprintf(full, sizeof(full), "%s%s%.40s", path, path[0] != '\0' ? "." : "", c->key);
+        snprintf(full, sizeof(full), "%s%s%.60s", path, path[0] != '\0' ? "." : "", c->key);
         if (c->kind == TRII_CONF_BLOCK && strlen(full) < MAX_KEY / 2)
             note_config(to, c, full);
         else if (c->kind != TRII_CONF_BLOCK && c->kind != TRII_CONF_LIST)

@@ -49,6 +49,17 @@ static void name_odd_rates(const tri_engine *e)
                 rate->count_from == 0 ? "; \"count_from\": 1 in its params avoids it" : "");
 }
 
+static void name_idle_momentum(const tri_engine *e)
+{
+    if (e->schedule == NULL && !isnan(trii_rate_momentum(&e->config.rate, 0)) &&
+        isnan(tri_optimizer_hyper(e->optimizer, 0, TRI_HYPER_BETA1)))
+        fprintf(stderr,
+                "tri_initialize: %s: OneCycle: the optimizer has no betas, so that its momentum "
+                "stays as it is, as in DeepSpeed; \"cycle_momentum\": false in its params says "
+                "so\n",
+                e->config.name);
+}
+
 static tri_status open_csv(tri_engine *e)
 {
     const char *root = trii_conf_get_text(&e->config, "csv_monitor.output_path", "");
@@ -89,6 +100,7 @@ tri_status trii_engine_report_begin(tri_engine *e)
                 "norm of 1.0, as DeepSpeed does since 0.19.3; files from before meant 0\n",
                 e->config.name);
     name_odd_rates(e);
+    name_idle_momentum(e);
     if (trii_conf_get_bool(&e->config, "csv_monitor.enabled", false))
         status = open_csv(e);
     if (status == TRI_OK && trii_conf_get_bool(&e->config, "tensorboard.enabled", false))

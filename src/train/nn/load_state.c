@@ -235,6 +235,7 @@ static void advise(const loading *l, char text[ADVICE_BYTES])
 static tri_status judge(loading *l)
 {
     names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
+    const char *type = tri_module_type(tri_module_unwrapped(l->module));
     char text[LIST_BYTES + 64] = "", advice[ADVICE_BYTES];
     size_t used = 0;
     int wrong = 0;
@@ -259,8 +260,8 @@ static tri_status judge(loading *l)
     }
     advise(l, advice);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s",
-                     l->opt.partial ? "no part of the state fits" : "state does not fit",
-                     l->module->type->name, text, advice);
+                     l->opt.partial ? "no part of the state fits" : "state does not fit", type,
+                     text, advice);
 }
 
 /* Whether a source has the name of a missing entry after something: the remedy is to drop that. */

@@ -526,6 +526,10 @@ static void wrong_options_are_named(void **state)
     CHECK_FAILS(tri_module_status(none), TRI_ERR_INVALID_ARG, "-1");
     assert_true(tri_last_error()[0] != ':'); /* the network in it has no name */
     tri_module_destroy(none);
+    none = tri_data_parallel(tri_nn_linear(IN, OUT, NULL), NULL);
+    CHECK_FAILS(tri_module_load(none, NULL, 0, NULL), TRI_ERR_INVALID_ARG,
+                "state does not fit Linear: missing: weight, bias");
+    tri_module_destroy(none);
 }
 
 static tri_tensor *turn(tri_module *self, tri_tensor *x)
