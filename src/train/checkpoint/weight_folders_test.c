@@ -212,6 +212,20 @@ static void folders_of_deepspeed_are_loaded(void **state)
 }
 
 /* The optimizer's f32 weights, which are 0.125 more than the network's in bf16. */
+static void one_file_of_a_divided_model_is_refused(void **state)
+{
+    tri_module *net = network();
+
+    (void)state;
+    CHECK_FAILS(tri_load(net,
+                         golden_path("deepspeed-stage3/global_step0/"
+                                     "zero_pp_rank_0_mp_rank_00_model_states.pt"),
+                         NULL),
+                TRI_ERR_UNSUPPORTED, "in stage 3, whose weights are in several files: load its");
+    tri_module_destroy(net);
+    load(golden_path("deepspeed-stage1/global_step0/mp_rank_00_model_states.pt"), NULL);
+}
+
 static void the_f32_weights_of_a_bf16_run_are_loaded(void **state)
 {
     tri_module *net = network();
@@ -348,6 +362,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(folders_of_torch_dcp_are_loaded),
     cmocka_unit_test(damaged_folders_of_torch_dcp_are_refused),
     cmocka_unit_test(folders_of_deepspeed_are_loaded),
+    cmocka_unit_test(one_file_of_a_divided_model_is_refused),
     cmocka_unit_test(the_f32_weights_of_a_bf16_run_are_loaded),
     cmocka_unit_test(incomplete_folders_of_deepspeed_are_refused),
     cmocka_unit_test(checkpoints_are_not_taken_for_weights),

@@ -106,6 +106,22 @@ static tri_status list(trii_weights *weights)
     return TRI_OK;
 }
 
+/* In stage 3 DeepSpeed's model states have the names of parameters, with nothing in them. */
+static tri_status refuse_states(const char *path, const trii_weights *weights)
+{
+    const torch_weights *w = weights->file;
+    bool is_empty = false;
+
+    for (int64_t i = 0; i < weights->n && !is_empty; i++)
+        is_empty = weights->sources[i].ndim == 1 && weights->sources[i].shape[0] == 0;
+    if (!is_empty || tri_torch_item(tri_torch_root(w->file), "param_shapes") == NULL)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "%s: of a checkpoint of DeepSpeed in stage 3, whose weights are in several "
+                     "files: load its folder",
+                     path);
+}
+
 tri_status trii_weights_torch(const char *path, trii_weights_scope scope, trii_weights *weights)
 {
     torch_weights *w = trii_alloc(1, sizeof(*w), "file of torch.save");
@@ -119,5 +135,7 @@ tri_status trii_weights_torch(const char *path, trii_weights_scope scope, trii_w
     if (status == TRI_OK && scope == TRII_WEIGHTS_STATE)
         status = trii_weights_torch_prefix(path, tri_torch_root(w->file), weights->prefix,
                                            sizeof(weights->prefix));
-    return status == TRI_OK ? list(weights) : status;
+    if (status == TRI_OK)
+        status = list(weights);
+    return status == TRI_OK && scope == TRII_WEIGHTS_STATE ? refuse_states(path, weights) : status;
 }
