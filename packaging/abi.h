@@ -1490,6 +1490,7 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers);
 typedef enum tri_parallel_style {
     TRI_COLWISE = 1,
     TRI_ROWWISE = 2,
+    TRI_HEADS = 3,
 } tri_parallel_style;
 typedef enum tri_parallel_value {
     TRI_PARALLEL_DEFAULT = 0,
@@ -1505,6 +1506,7 @@ typedef struct tri_parallel_rule {
     uint64_t reserved[4];
 } tri_parallel_rule;
 tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_parallel_rule *rules, int n);
+tri_tensor *tri_dist_cross_entropy(tri_tensor *logits, tri_tensor *target, int64_t classes, tri_group *group, const tri_cross_entropy_options *opt);
 typedef enum tri_pipeline_schedule {
     TRI_PIPELINE_1F1B = 0,
     TRI_PIPELINE_GPIPE = 1,

@@ -35,22 +35,31 @@
  * What is not there yet is refused: tri_zero, tri_fully_shard and tri_data_parallel around such a
  * network; tri_save, tri_load, tri_module_load and tri_module_hash of it (load before the call,
  * save checkpoints); the same parameter in several modules. Two things are not refused, and cannot
- * be seen by the library: a program that reads a cut parameter itself (tri_module_find) gets this
- * rank's part, and a dropout between the two layers draws the same mask for each rank's part, which
- * is another one than that of one process. Dropout of whole values draws as one process does.
+ * be seen by the library: a program that reads a cut parameter itself (tri_module_find; so does
+ * tri_model_gpt2 with "wte") gets this rank's part, and a dropout of cut values, between the two
+ * layers or of attention's weights, draws the same mask for each rank's part, which is another one
+ * than that of one process. Dropout of whole values draws as one process does.
  */
 #ifndef TRIREME_PARALLELIZE_H
 #define TRIREME_PARALLELIZE_H
 
 #include <trireme/group.h>
 #include <trireme/nn.h>
+#include <trireme/ops_loss.h>
 
 TRI_BEGIN_DECLS
 
 /* How a module is cut. A linear layer: tri_nn_linear, or a "Conv1D" as GPT-2 has (models.h). */
 typedef enum tri_parallel_style {
-    TRI_COLWISE = 1, /* linear: outputs, with their rows of the weight and their bias */
-    TRI_ROWWISE      /* linear: inputs; the bias stays whole, and is added once */
+    /* linear: outputs, with their rows of the weight and their bias; tri_nn_embedding: columns */
+    TRI_COLWISE = 1,
+    /* linear: inputs; the bias stays whole, and is added once. tri_nn_embedding: rows, so words; it
+     * gives TRI_WHOLE, with the bits of one process */
+    TRI_ROWWISE,
+    /* tri_nn_multihead_attention: heads, with their parts of all projections, also "out_proj",
+     * which no other rule names; it takes and gives TRI_WHOLE. A mask for each head is one for each
+     * of this rank's. */
+    TRI_HEADS
 } tri_parallel_style;
 
 /* What the last dimension of a value is on a rank. */
@@ -101,8 +110,26 @@ typedef struct tri_parallel_rule {
 TRI_API TRI_MUST_CHECK tri_status tri_parallelize(tri_module *module, tri_group *group,
                                                   const tri_parallel_rule *rules, int n);
 
+/**
+ * tri_cross_entropy of scores that are cut along their classes, as the last layer gives them under
+ * TRI_COLWISE: without making them whole it sends three numbers a row. The result is whole, and the
+ * gradient is that of this rank's part. torch's loss_parallel.
+ *
+ *   logits   [N, this rank's part of `classes`]
+ *   target   i64 [N], of all classes; the same on all ranks
+ *   classes  how many there are in all: at least one for each rank
+ *   group    of tri_parallelize
+ *   opt      NULL allowed; weight and label_smoothing are UNSUPPORTED
+ *
+ * Errors, carried by the result, after which the group is aborted, for its ranks may be waiting:
+ * INVALID_ARG (NULL, shapes, classes), UNSUPPORTED. A target that is no class fails the run.
+ */
+TRI_API tri_tensor *tri_dist_cross_entropy(tri_tensor *logits, tri_tensor *target, int64_t classes,
+                                           tri_group *group, const tri_cross_entropy_options *opt);
+
 /* It waits for peers: messages name the line of the caller (call_site.h). */
 #ifndef TRI_NO_SITES
+#define tri_dist_cross_entropy(...) TRI_SITE_(tri_dist_cross_entropy(__VA_ARGS__))
 #define tri_parallelize(...) TRI_SITE_SET_(tri_parallelize(__VA_ARGS__))
 #endif
 

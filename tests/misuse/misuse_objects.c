@@ -51,6 +51,7 @@ static const struct {
     {"tri_batch_norm", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
     {"tri_cross_entropy", "target", TRI_DTYPE_I64, 1, {2}},
     {"tri_nll_loss", "target", TRI_DTYPE_I64, 1, {2}},
+    {"tri_dist_cross_entropy", "target", TRI_DTYPE_I64, 1, {2}},
     {"tri_count_correct", "target", TRI_DTYPE_I64, 1, {2}},
     {"tri_meter_add_mean", "mean", TRI_DTYPE_F32, 0, {0}},
     {"tri_meter_add_count", "count", TRI_DTYPE_F32, 0, {0}},

@@ -14,18 +14,19 @@ typedef struct multihead_attention {
     tri_tensor *in_proj_weight, *in_proj_bias;
     tri_module *out_proj;
     int64_t embed_dim, heads;
+    int64_t width; /* of all heads that are here: embed_dim, unless others are on other ranks */
     double dropout;
     bool causal;
 } multihead_attention;
 
-/* Rows first, ..., first + n - 1 (in units of embed_dim) of the joint projection. */
+/* Rows first, ..., first + n - 1 (in units of the width) of the joint projection. */
 static tri_tensor *project(const multihead_attention *m, tri_tensor *x, int64_t first, int64_t n)
 {
     tri_tensor *weight = m->in_proj_weight, *bias = m->in_proj_bias;
 
     if (n < 3) {
-        weight = tri_narrow(weight, 0, first * m->embed_dim, n * m->embed_dim);
-        bias = bias != NULL ? tri_narrow(bias, 0, first * m->embed_dim, n * m->embed_dim) : NULL;
+        weight = tri_narrow(weight, 0, first * m->width, n * m->width);
+        bias = bias != NULL ? tri_narrow(bias, 0, first * m->width, n * m->width) : NULL;
     }
     return tri_linear(x, weight, bias);
 }
@@ -34,7 +35,7 @@ static tri_tensor *project(const multihead_attention *m, tri_tensor *x, int64_t 
 static tri_tensor *to_heads(const multihead_attention *m, tri_tensor *x)
 {
     const int64_t shape[4] = {tri_tensor_size(x, 0), tri_tensor_size(x, 1), m->heads,
-                              m->embed_dim / m->heads};
+                              m->width / m->heads};
 
     return tri_transpose(tri_reshape(x, shape, 4), 1, 2);
 }
@@ -165,8 +166,7 @@ static tri_tensor *attend(tri_module *self, tri_tensor *const *in, int n_in)
     if (status != TRI_OK)
         return trii_forward_failed(status);
     if (n_in == 1 || (in[0] == in[1] && in[1] == in[2])) {
-        tri_split(project(m, in[0], 0, 3), TRI_SHAPE(m->embed_dim, m->embed_dim, m->embed_dim), -1,
-                  part);
+        tri_split(project(m, in[0], 0, 3), TRI_SHAPE(m->width, m->width, m->width), -1, part);
     } else {
         for (int i = 0; i < 3; i++)
             part[i] = project(m, in[i], i, 1);
@@ -178,7 +178,7 @@ static tri_tensor *attend(tri_module *self, tri_tensor *const *in, int n_in)
                                                .is_causal = m->causal,
                                                .dropout_p = self->training ? m->dropout : 0.0});
     y = tri_reshape(tri_transpose(y, 1, 2),
-                    TRI_SHAPE(tri_tensor_size(in[0], 0), tri_tensor_size(in[0], 1), m->embed_dim));
+                    TRI_SHAPE(tri_tensor_size(in[0], 0), tri_tensor_size(in[0], 1), m->width));
     return tri_forward(m->out_proj, y);
 }
 
@@ -195,6 +195,27 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
                   "masks may be left out), to 1 output, not %d to %d",
                   self->type->name, n_in, n_out),
         out, n_out);
+}
+
+bool trii_attention_of(const tri_module *module, trii_attention *attention_out)
+{
+    const multihead_attention *m = module->data;
+
+    if (module->type->forward != attention_forward)
+        return false;
+    *attention_out = (trii_attention){.heads = m->heads,
+                                      .head_width = m->width / m->heads,
+                                      .weight = m->in_proj_weight,
+                                      .bias = m->in_proj_bias};
+    return true;
+}
+
+void trii_attention_keep(tri_module *module, int64_t heads)
+{
+    multihead_attention *m = module->data;
+
+    m->width = m->width / m->heads * heads;
+    m->heads = heads;
 }
 
 /* torch's reset_parameters: Xavier for the joint weight, zeros for both biases. */
@@ -252,6 +273,7 @@ tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
     m = tri_module_data(self);
     m->embed_dim = embed_dim;
     m->heads = num_heads;
+    m->width = embed_dim;
     m->dropout = o.dropout;
     m->causal = o.is_causal;
     status = add_projections(self, !o.no_bias);

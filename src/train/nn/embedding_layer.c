@@ -24,6 +24,12 @@ static void embedding_forward(tri_module *self, tri_tensor *const *in, int n_in,
         out[0] = tri_embedding(in[0], layer->weight, &layer->opt);
 }
 
+const tri_embedding_options *trii_embedding_options_of(const tri_module *module)
+{
+    return module->type->forward == embedding_forward ? &((const embedding *)module->data)->opt
+                                                      : NULL;
+}
+
 static int embedding_repr(tri_module *self, char *text, size_t bytes)
 {
     const embedding *layer = tri_module_data(self);

@@ -140,6 +140,16 @@ tri_status trii_module_fits(tri_module *module, const tri_state_source *sources,
  * with torch's initial values of linear and convolution layers. */
 void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, bool bias,
                               tri_tensor **weight_out, tri_tensor **bias_out);
+/* attention_layer.c. False: the module is not tri_nn_multihead_attention. */
+typedef struct trii_attention {
+    int64_t heads, head_width;
+    tri_tensor *weight, *bias; /* of the joint projection; no bias: NULL */
+} trii_attention;
+bool trii_attention_of(const tri_module *module, trii_attention *attention_out);
+/* It has so many heads from now on, for which its projections become parts. */
+void trii_attention_keep(tri_module *module, int64_t heads);
+/* embedding_layer.c. NULL: the module is not tri_nn_embedding. padding_idx is not negative. */
+const tri_embedding_options *trii_embedding_options_of(const tri_module *module);
 /* Whether a forward has one input and one output; otherwise fails its outputs. */
 bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out);
 /* A number as Python writes it: the shortest text that reads back as the same number, 1e-05, 0.1,

@@ -63,7 +63,7 @@ static tri_tensor *by_rows(const trii_parallel_cut *cut, tri_tensor *x)
 static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                            int n_out)
 {
-    const trii_parallel_cut *cut = (const trii_parallel_cut *)(const void *)self->cut;
+    const trii_parallel_cut *cut = trii_parallel_cut_of(self);
     tri_tensor *x;
 
     if (!trii_one_to_one(self, n_in, out, n_out))
@@ -83,37 +83,7 @@ static tri_tensor *parameter(const tri_module *module, const char *name)
     return NULL;
 }
 
-static void add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim, trii_share share)
-{
-    cut->parts[cut->n_parts++] = (trii_parallel_part){.tensor = tensor, .dim = dim, .share = share};
-}
-
-static tri_status check_blocks(int64_t blocks, int64_t block, const char *what, int ranks)
-{
-    if (blocks >= ranks)
-        return TRI_OK;
-    if (block == 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are fewer than %d ranks", (long long)blocks,
-                         what, ranks);
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld blocks of %lld %s are fewer than %d ranks",
-                     (long long)blocks, (long long)block, what, ranks);
-}
-
-/* This rank's part of that many inputs or outputs. */
-static tri_status share_out(tri_group *group, int64_t size, const tri_parallel_rule *rule,
-                            const char *what, trii_share *share_out)
-{
-    int parts = rule != NULL && rule->parts > 1 ? rule->parts : 1;
-    int64_t block = rule != NULL && rule->block > 1 ? rule->block : 1;
-
-    if (size % parts != 0 || size / parts % block != 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are not %d parts of blocks of %lld",
-                         (long long)size, what, parts, (long long)block);
-    *share_out = trii_share_of(group, size, parts, block);
-    return check_blocks(size / parts / block, block, what, tri_group_size(group));
-}
-
-tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rule,
+tri_status trii_parallel_linear(const tri_module *module, const tri_parallel_rule *rule,
                                 trii_parallel_cut *cut)
 {
     /* A layer of this name is a linear one with its weight the other way round in GPT-2 and in
@@ -126,7 +96,7 @@ tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rul
     if ((!in_out && strcmp(module->type->name, "Linear") != 0) || weight == NULL ||
         weight->ndim != 2 || module->parameters.n != n_expected || module->n_children > 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "a %s cannot be cut by columns or rows: Linear and Conv1D can",
+                         "a %s cannot be cut by columns or rows: Linear, Conv1D and Embedding can",
                          module->type->name);
     cut->base.forward = linear_forward;
     cut->style = rule->style;
@@ -138,17 +108,17 @@ tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rul
     cut->in = (trii_share){.group = cut->group, .whole = weight->shape[!in_out]};
     cut->out = (trii_share){.group = cut->group, .whole = weight->shape[in_out]};
     if (!columns || !cut->takes_whole)
-        status = share_out(cut->group, cut->in.whole, columns ? NULL : rule, "inputs", &cut->in);
+        status = trii_share_out(cut->in.whole, columns ? NULL : rule, "inputs", &cut->in);
     if (status == TRI_OK && (columns || !cut->gives_whole))
-        status = share_out(cut->group, cut->out.whole, columns ? rule : NULL, "outputs", &cut->out);
+        status = trii_share_out(cut->out.whole, columns ? rule : NULL, "outputs", &cut->out);
     if (status == TRI_OK && cut->in.parts + cut->out.parts > 2 &&
         (!columns || cut->gives_whole || cut->in.parts > 1))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
                            "parts %d: only outputs that stay cut are in parts (TRI_COLWISE, output "
                            "TRI_SHARDED)",
                            rule->parts);
-    add_part(cut, weight, cut_dim, columns ? cut->out : cut->in);
+    trii_parallel_add_part(cut, weight, cut_dim, columns ? &cut->out : &cut->in);
     if (columns && bias != NULL)
-        add_part(cut, bias, 0, cut->out);
+        trii_parallel_add_part(cut, bias, 0, &cut->out);
     return status;
 }

@@ -99,10 +99,11 @@ static tri_status check_rule(const tri_parallel_rule *rule, int k)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "rules[%d].module %s", k,
                          rule->module == NULL ? "is NULL (\"\" is the module itself)"
                                               : "is longer than any path");
-    if (rule->style != TRI_COLWISE && rule->style != TRI_ROWWISE)
+    if (rule->style < TRI_COLWISE || rule->style > TRI_HEADS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "rules[%d], \"%.80s\": style %d is neither TRI_COLWISE nor TRI_ROWWISE", k,
-                         rule->module, (int)rule->style);
+                         "rules[%d], \"%.80s\": style %d is none of TRI_COLWISE, TRI_ROWWISE and "
+                         "TRI_HEADS",
+                         k, rule->module, (int)rule->style);
     if (rule->input < TRI_PARALLEL_DEFAULT || rule->input > TRI_SHARDED ||
         rule->output < TRI_PARALLEL_DEFAULT || rule->output > TRI_SHARDED)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -116,22 +117,49 @@ static tri_status check_rule(const tri_parallel_rule *rule, int k)
     return TRI_OK;
 }
 
+/* A module is the rule's. */
+static tri_status claim(trii_parallel_match *at, const tri_parallel_rule *rules, int k)
+{
+    if (at->rule >= 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "rules[%d], \"%.80s\", and rules[%d], \"%.80s\", both name %s", at->rule,
+                         rules[at->rule].module, k, rules[k].module,
+                         at->path[0] != '\0' ? at->path : "the module itself");
+    at->rule = k;
+    return TRI_OK;
+}
+
+/* Attention's output projection is cut with it. It follows in the order of the tree. */
+static tri_status claim_output(const trii_parallel_matches *all, int i,
+                               const tri_parallel_rule *rules, int k)
+{
+    const tri_module *attention = all->list[i].module;
+    trii_attention unused;
+
+    if (rules[k].style != TRI_HEADS || !trii_attention_of(attention, &unused))
+        return TRI_OK;
+    while (all->list[i].module->parent != attention)
+        i++;
+    all->list[i].is_output = true;
+    return claim(&all->list[i], rules, k);
+}
+
 /* Gives its modules to the rule. */
 static tri_status apply(const trii_parallel_matches *all, const tri_parallel_rule *rules, int k)
 {
     bool found = false;
+    tri_status status;
 
     for (int i = 0; i < all->n; i++) {
         trii_parallel_match *at = &all->list[i];
 
         if (!is_named(rules[k].module, at->path))
             continue;
-        if (at->rule >= 0)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "rules[%d], \"%.80s\", and rules[%d], \"%.80s\", both name %s",
-                             at->rule, rules[at->rule].module, k, rules[k].module,
-                             at->path[0] != '\0' ? at->path : "the module itself");
-        at->rule = k;
+        status = claim(at, rules, k);
+        if (status == TRI_OK)
+            status = claim_output(all, i, rules, k);
+        if (status != TRI_OK)
+            return status;
         found = true;
     }
     return found ? TRI_OK : names_nothing(all, rules, k);

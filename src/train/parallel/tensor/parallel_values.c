@@ -1,11 +1,13 @@
 /*
- * parallel_values.c - a value that all ranks have becomes parts of it, and these one value again.
- * Equal parts travel as they are. Others are cut from a copy whose gradients are added up, and
- * joined as a sum of values that are 0 where other ranks have something.
+ * parallel_values.c - how a dimension is shared out, and a value that all ranks have becomes parts
+ * of it, and these one value again. Equal parts travel as they are. Others are cut from a copy
+ * whose gradients are added up, and joined as a sum of values that are 0 where other ranks have
+ * something.
  */
 #include <trireme/dist.h>
 #include <trireme/ops.h>
 
+#include "base/err.h"
 #include "train/parallel/tensor/tensor_parallel.h"
 
 trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block)
@@ -26,6 +28,30 @@ static bool is_equal(const trii_share *share)
     return share->whole / share->block % tri_group_size(share->group) == 0;
 }
 
+static tri_status check_blocks(int64_t blocks, int64_t block, const char *what, int ranks)
+{
+    if (blocks >= ranks)
+        return TRI_OK;
+    if (block == 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are fewer than %d ranks", (long long)blocks,
+                         what, ranks);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld blocks of %lld %s are fewer than %d ranks",
+                     (long long)blocks, (long long)block, what, ranks);
+}
+
+tri_status trii_share_out(int64_t size, const tri_parallel_rule *rule, const char *what,
+                          trii_share *share_io)
+{
+    int parts = rule != NULL && rule->parts > 1 ? rule->parts : 1;
+    int64_t block = rule != NULL && rule->block > 1 ? rule->block : 1;
+
+    if (size % parts != 0 || size / parts % block != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are not %d parts of blocks of %lld",
+                         (long long)size, what, parts, (long long)block);
+    *share_io = trii_share_of(share_io->group, size, parts, block);
+    return check_blocks(size / parts / block, block, what, tri_group_size(share_io->group));
+}
+
 tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x)
 {
     if (is_equal(share))
@@ -40,4 +66,22 @@ tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x)
     if (is_equal(share))
         return tri_dist_gather_from(x, -1, share->group);
     return tri_dist_reduce_from(tri_pad(x, pad, 2, 0.0), share->group);
+}
+
+tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_tensor **outside_out)
+{
+    tri_tensor *start = tri_full(NULL, 0, (double)share->start, TRI_DTYPE_I64);
+    tri_tensor *end = tri_full(NULL, 0, (double)(share->start + share->n), TRI_DTYPE_I64);
+    tri_tensor *below = tri_lt(indices, start), *above = tri_ge(indices, end);
+
+    /* the first rank takes what is negative for its own, the last what is too large */
+    if (share->start == 0 && share->n == share->whole)
+        *outside_out = tri_logical_and(below, above);
+    else if (share->start == 0)
+        *outside_out = above;
+    else if (share->start + share->n == share->whole)
+        *outside_out = below;
+    else
+        *outside_out = tri_logical_or(below, above);
+    return tri_masked_fill(tri_sub(indices, start), *outside_out, 0.0);
 }

@@ -42,6 +42,13 @@ static void cut_release(trii_module_cut *base)
     trii_free(cut);
 }
 
+void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,
+                            const trii_share *share)
+{
+    cut->parts[cut->n_parts++] =
+        (trii_parallel_part){.tensor = tensor, .dim = dim, .share = *share};
+}
+
 /* --- what each rank finds for itself -------------------------------------- */
 
 static tri_status check_part(const trii_parallel_part *part)
@@ -78,7 +85,14 @@ static tri_status plan_one(parallelizing *p, int i)
     p->cuts[i] = cut;
     cut->group = tri_group_ref(p->group);
     cut->base.release = cut_release;
-    status = trii_parallel_linear(match->module, &p->rules[match->rule], cut);
+    if (match->is_output)
+        status = trii_parallel_output(match->module, cut);
+    else if (p->rules[match->rule].style == TRI_HEADS)
+        status = trii_parallel_attention(match->module, &p->rules[match->rule], cut);
+    else if (trii_embedding_options_of(match->module) != NULL)
+        status = trii_parallel_embedding(match->module, &p->rules[match->rule], cut);
+    else
+        status = trii_parallel_linear(match->module, &p->rules[match->rule], cut);
     for (int k = 0; k < cut->n_parts && status == TRI_OK; k++) {
         status = check_part(&cut->parts[k]);
         if (status != TRI_OK)
@@ -125,10 +139,12 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
     snprintf(line, TRII_AGREE_LINE,
              "%s by %s (%" PRId64 " to %d x %" PRId64 ", %s to %s, blocks of %" PRId64 ")",
              trii_agree_name(p->matches.list[index].path),
-             cut->style == TRI_COLWISE ? "columns" : "rows", cut->in.whole, cut->out.parts,
-             cut->out.whole, cut->takes_whole ? "whole" : "sharded",
+             cut->style == TRI_COLWISE   ? "columns"
+             : cut->style == TRI_ROWWISE ? "rows"
+                                         : "heads",
+             cut->in.whole, cut->out.parts, cut->out.whole, cut->takes_whole ? "whole" : "sharded",
              cut->gives_whole ? "whole" : "sharded",
-             cut->style == TRI_COLWISE ? cut->out.block : cut->in.block);
+             cut->style == TRI_ROWWISE ? cut->in.block : cut->out.block);
 }
 
 static tri_status hash_entry(void *ctx, int64_t index, uint64_t *hash_out)
@@ -229,6 +245,8 @@ static void take_place(const parallelizing *p)
             part->tensor->held = &part->held;
         }
         p->matches.list[i].module->cut = &cut->base;
+        if (cut->kept != NULL)
+            cut->kept(p->matches.list[i].module);
         p->cuts[i] = NULL; /* the module's */
     }
 }

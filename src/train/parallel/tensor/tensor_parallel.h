@@ -4,7 +4,8 @@
  *   parallelize.c       the call: ranks agree, parameters become parts, modules get their forward
  *   parallel_rules.c    which modules the rules name
  *   parallel_values.c   a value becomes this rank's part of it, and whole again
- *   parallel_linear.c   linear layers
+ *   parallel_linear.c   linear layers; parallel_embedding.c, parallel_attention.c: others
+ *   parallel_loss.c     cross entropy of scores that are cut
  */
 #ifndef TRII_TENSOR_PARALLEL_H
 #define TRII_TENSOR_PARALLEL_H
@@ -32,6 +33,10 @@ trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t bloc
 tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x);
 tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x);
 
+/* Where indices, i64 of the whole dimension, are in this rank's part; 0 where others have them,
+ * which `outside` says, bool of the same shape. One that nobody has is out of range at one rank. */
+tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_tensor **outside_out);
+
 /* --- rules ---------------------------------------------------------------- */
 
 /* A module that a rule names. */
@@ -39,6 +44,7 @@ typedef struct trii_parallel_match {
     tri_module *module;
     char *path; /* owned; from the root of the call */
     int rule;
+    bool is_output; /* of attention that the rule names, whose heads are cut */
 } trii_parallel_match;
 
 typedef struct trii_parallel_matches {
@@ -69,6 +75,7 @@ typedef struct trii_parallel_cut {
     trii_module_cut base; /* first */
     tri_group *group;     /* a reference */
     tri_parallel_style style;
+    void (*kept)(tri_module *self); /* when its parameters have become parts; or NULL */
     bool takes_whole, gives_whole;
     trii_share in, out;        /* of the last dimension */
     tri_tensor *weight, *bias; /* borrowed; no bias: NULL */
@@ -77,9 +84,27 @@ typedef struct trii_parallel_cut {
     int n_parts;
 } trii_parallel_cut;
 
-/* Says how the module is to be cut: writes all of `cut` but the group, which is set. Changes
+static inline const trii_parallel_cut *trii_parallel_cut_of(const tri_module *module)
+{
+    return (const trii_parallel_cut *)(const void *)module->cut;
+}
+void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,
+                            const trii_share *share);
+/* This rank's part of so many inputs or outputs (`what`), by the rule's parts and blocks (NULL:
+ * none) and over the group that is in *share_io. INVALID_ARG: they do not divide it, or it is too
+ * small. */
+tri_status trii_share_out(int64_t size, const tri_parallel_rule *rule, const char *what,
+                          trii_share *share_io) TRI_MUST_CHECK;
+
+/* They say how a module is to be cut: write all of `cut` but the group, which is set. They change
  * nothing. INVALID_ARG: it is no such module, or too small. */
-tri_status trii_parallel_linear(tri_module *module, const tri_parallel_rule *rule,
+tri_status trii_parallel_linear(const tri_module *module, const tri_parallel_rule *rule,
                                 trii_parallel_cut *cut) TRI_MUST_CHECK;
+tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_rule *rule,
+                                   trii_parallel_cut *cut) TRI_MUST_CHECK;
+tri_status trii_parallel_attention(const tri_module *module, const tri_parallel_rule *rule,
+                                   trii_parallel_cut *cut) TRI_MUST_CHECK;
+/* The output's projection of such a module. */
+tri_status trii_parallel_output(const tri_module *module, trii_parallel_cut *cut) TRI_MUST_CHECK;
 
 #endif

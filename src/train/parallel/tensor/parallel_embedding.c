@@ -1,0 +1,63 @@
+/*
+ * parallel_embedding.c - embeddings of which each rank has some rows (words of the vocabulary) or
+ * some columns. By rows a rank has zeros for words of others, so that the sum over ranks has the
+ * bits of the one row that is meant.
+ */
+#include <trireme/dist.h>
+#include <trireme/ops.h>
+
+#include "base/err.h"
+#include "train/parallel/tensor/tensor_parallel.h"
+#include "train/tensor/persistent.h"
+
+static void by_rows(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out)
+{
+    const trii_parallel_cut *cut = trii_parallel_cut_of(self);
+    const tri_opt padding = trii_embedding_options_of(self)->padding_idx;
+    tri_embedding_options here = {.padding_idx = TRI_DEFAULT};
+    tri_tensor *index, *outside, *y;
+    int64_t row = (int64_t)padding.value - cut->in.start;
+
+    if (!trii_one_to_one(self, n_in, out, n_out))
+        return;
+    if (padding.given != NULL && row >= 0 && row < cut->in.n)
+        here.padding_idx = TRI_SET(row);
+    index = trii_share_find(&cut->in, in[0], &outside);
+    y = tri_masked_fill(tri_embedding(index, cut->weight, &here), tri_unsqueeze(outside, -1), 0.0);
+    y = tri_dist_reduce_from(y, cut->group);
+    out[0] = cut->gives_whole ? y : trii_share_take(&cut->out, y);
+}
+
+static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                       int n_out)
+{
+    const trii_parallel_cut *cut = trii_parallel_cut_of(self);
+
+    self->type->forward(self, in, n_in, out, n_out);
+    if (n_out == 1 && cut->gives_whole)
+        out[0] = trii_share_join(&cut->out, out[0]);
+}
+
+tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_rule *rule,
+                                   trii_parallel_cut *cut)
+{
+    bool columns = rule->style == TRI_COLWISE;
+    tri_status status = TRI_OK;
+
+    if (rule->input != TRI_PARALLEL_DEFAULT || rule->parts > 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "an Embedding takes whole indices and has no parts: "
+                                              "leave input and parts out");
+    cut->base.forward = columns ? by_columns : by_rows;
+    cut->style = rule->style;
+    cut->takes_whole = true;
+    cut->gives_whole = columns ? rule->output == TRI_WHOLE : rule->output != TRI_SHARDED;
+    cut->weight = module->parameters.items[0].tensor;
+    cut->in = (trii_share){.group = cut->group, .parts = 1, .whole = cut->weight->shape[0]};
+    cut->out = (trii_share){.group = cut->group, .parts = 1, .whole = cut->weight->shape[1]};
+    if (!columns)
+        status = trii_share_out(cut->in.whole, rule, "rows", &cut->in);
+    if (status == TRI_OK && (columns || !cut->gives_whole))
+        status = trii_share_out(cut->out.whole, columns ? rule : NULL, "columns", &cut->out);
+    trii_parallel_add_part(cut, cut->weight, columns, columns ? &cut->out : &cut->in);
+    return status;
+}
