@@ -7,7 +7,8 @@
  * Tokens are the distinct characters of the text. Every worker draws the same windows of it for
  * each batch and takes its share, so that the loss does not depend on how many workers there are.
  * With --zero N workers divide the optimizer's state (1), gradients, too (2), and parameters, too
- * (3), instead of each keeping all of them.
+ * (3), instead of each keeping all of them. With --tensor N each group of N workers has the same
+ * part of the batch, and each of them its heads and its part of the layers.
  */
 #include <errno.h>
 #include <math.h>
@@ -21,7 +22,7 @@
 #include "command_line.h"
 
 static struct settings {
-    int64_t steps, batch, layers, width, heads, context, warmup, letters, seed, zero;
+    int64_t steps, batch, layers, width, heads, context, warmup, letters, seed, zero, tensor;
     double lr, clip, dropout, temperature;
     const char *text;
 } settings = {.steps = 300,
@@ -35,6 +36,7 @@ static struct settings {
               .lr = 3e-3,
               .clip = 1.0,
               .temperature = 0.8,
+              .tensor = 1,
               .text = "/usr/share/common-licenses/GPL-3"};
 
 /* --- the text ------------------------------------------------------------- */
@@ -92,6 +94,7 @@ static uint64_t random_at(uint64_t index)
 
 typedef struct run {
     text text;
+    tri_mesh *mesh;          /* "data" x "tensor" */
     tri_module *net, *model; /* the network itself, and wrapped for data-parallel training */
     tri_optimizer *optimizer;
     tri_tensor *x, *y;   /* this worker's part of a batch, and the next tokens [part, context] */
@@ -133,7 +136,8 @@ static double train_step(run *r, int64_t step)
     TRI_TRY(tri_optimizer_step(r->optimizer));
     sum = tri_item(loss) * (double)r->part;
     TRI_TRY(tri_step_end_status());
-    TRI_TRY(tri_all_reduce(NULL, &sum, &sum, 1, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
+    TRI_TRY(tri_all_reduce(tri_mesh_group(r->mesh, "data"), &sum, &sum, 1, TRI_DTYPE_F64,
+                           TRI_REDOP_SUM, NULL));
     return sum / (double)settings.batch;
 }
 
@@ -199,14 +203,16 @@ static void write_text(run *r)
         }
         tri_step_end();
         next = draw(logits + at * vocabulary, vocabulary, (uint64_t)i);
-        putchar(r->text.letter[next]);
+        if (tri_rank() == 0)
+            putchar(r->text.letter[next]);
         if (at + 1 == context)
             memmove(window, window + 1, (size_t)(context - 1) * sizeof(int64_t));
         else
             at++;
         window[at] = next;
     }
-    putchar('\n');
+    if (tri_rank() == 0)
+        putchar('\n');
     free(logits);
     free(window);
     tri_tensor_unref(x);
@@ -214,13 +220,28 @@ static void write_text(run *r)
 
 /* --- beginning and end ---------------------------------------------------- */
 
+/* Heads, and what is between the two layers that follow, are divided among the workers of a tensor
+ * group; the rest is the same on all. */
+static void cut(tri_module *net, tri_group *group)
+{
+    int64_t head = settings.width / settings.heads;
+    const tri_parallel_rule rules[] = {
+        {.module = "h.*.attn.c_attn", .style = TRI_COLWISE, .parts = 3, .block = head},
+        {.module = "h.*.attn.c_proj", .style = TRI_ROWWISE, .block = head},
+        {.module = "h.*.mlp.c_fc", .style = TRI_COLWISE},
+        {.module = "h.*.mlp.c_proj", .style = TRI_ROWWISE},
+    };
+
+    TRI_TRY(tri_parallelize(net, group, rules, 4));
+}
+
 /* Each block is gathered by itself in stage 3. */
-static tri_module *wrap(tri_module *own_net)
+static tri_module *wrap(tri_module *own_net, tri_mesh *mesh)
 {
     const char *blocks[] = {"h.*"};
 
     if (settings.zero == 0)
-        return tri_ddp(own_net, NULL);
+        return tri_ddp(own_net, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
     return tri_zero(
         own_net, &(tri_zero_options){.stage = (int)settings.zero, .units = blocks, .n_units = 1});
 }
@@ -255,20 +276,36 @@ static void parse_options(int argc, char **argv)
         {.name = "--zero",
          .integer = &settings.zero,
          .help = "1 to 3: workers divide what each has otherwise (0)"},
+        {.name = "--tensor",
+         .integer = &settings.tensor,
+         .min = 1,
+         .help = "so many workers divide the layers; at most --heads (1)"},
     };
 
     options_parse(argc, argv, usage, options);
     if (settings.width % settings.heads != 0)
         options_refuse("--width: must be a multiple of --heads");
+    if (settings.tensor > settings.heads)
+        options_refuse("--tensor: is more than --heads");
+    if (settings.tensor > 1 && settings.zero > 0)
+        options_refuse("--tensor: does not go together with --zero");
 }
 
 /* This worker's share of a batch. */
 static void take_part(run *r)
 {
-    if (settings.batch < tri_world_size())
+    int workers, index;
+
+    if (tri_world_size() % settings.tensor != 0)
+        options_refuse("--tensor: does not divide the number of workers");
+    TRI_TRY(tri_mesh_create(NULL, TRI_SHAPE(tri_world_size() / settings.tensor, settings.tensor),
+                            (const char *[]){"data", "tensor"}, &r->mesh));
+    workers = tri_mesh_size(r->mesh, "data");
+    index = tri_mesh_coordinate(r->mesh, "data");
+    if (settings.batch < workers)
         options_refuse("--batch-size: is smaller than the number of workers");
-    r->first = settings.batch * tri_rank() / tri_world_size();
-    r->part = settings.batch * (tri_rank() + 1) / tri_world_size() - r->first;
+    r->first = settings.batch * index / workers;
+    r->part = settings.batch * (index + 1) / workers - r->first;
 }
 
 int main(int argc, char **argv)
@@ -287,7 +324,8 @@ int main(int argc, char **argv)
                                                      .context = settings.context,
                                                      .vocabulary = r.text.vocabulary,
                                                      .dropout = settings.dropout});
-    r.model = wrap(r.net);
+    cut(r.net, tri_mesh_group(r.mesh, "tensor"));
+    r.model = wrap(r.net, r.mesh);
     r.optimizer =
         tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
     r.x = tri_tensor_create(TRI_SHAPE(r.part, settings.context), TRI_DTYPE_I64);
@@ -300,7 +338,7 @@ int main(int argc, char **argv)
     if (tri_rank() == 0 && settings.zero > 0)
         tri_memory_print(r.model, r.optimizer, NULL, stdout);
     TRI_TRY(tri_unshard_begin(r.model)); /* on all ranks, for one that reads all parameters */
-    if (tri_rank() == 0)
+    if (tri_mesh_coordinate(r.mesh, "data") == 0) /* rank 0, and who has its other parts */
         write_text(&r);
     TRI_TRY(tri_unshard_end(r.model));
 
@@ -310,6 +348,7 @@ int main(int argc, char **argv)
     tri_tensor_unref(r.y);
     tri_optimizer_destroy(r.optimizer);
     tri_module_destroy(r.model);
+    tri_mesh_destroy(r.mesh);
     tri_finalize();
     return 0;
 }

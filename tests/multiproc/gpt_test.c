@@ -1,6 +1,6 @@
 /*
- * gpt_test.c - build/bin/gpt learns an alphabet that repeats, and writes it; two workers see the
- * losses that one sees.
+ * gpt_test.c - build/bin/gpt learns an alphabet that repeats, and writes it; several workers see
+ * the losses that one sees, whether each has a part of the batch or of the layers.
  */
 #include <math.h>
 
@@ -10,7 +10,7 @@
 #define ALPHABET "abcdefghijklmnopqrstuvwxyz. "
 
 /* The losses of steps 1, 21, 41 and 60, and the 40 letters that it writes then. */
-static void run_gpt(const char *workers, double losses[4], char written[41])
+static void run_gpt(const char *workers, const char *tensor, double losses[4], char written[41])
 {
     char folder[256], path[300];
     const char *at;
@@ -52,6 +52,8 @@ static void run_gpt(const char *workers, double losses[4], char written[41])
                                       "40",
                                       "--temperature",
                                       "0",
+                                      "--tensor",
+                                      tensor,
                                       NULL},
                 NULL);
     if (spawn_wait(&s) != 0)
@@ -80,15 +82,34 @@ static void an_alphabet_is_learned_and_written_by_one_worker_and_two(void **stat
     char written[41];
 
     (void)state;
-    run_gpt("1", alone, written);
+    run_gpt("1", "1", alone, written);
     if (!(alone[0] > 3 && alone[3] < 0.5))
         fail_msg("the loss went from %g to %g", alone[0], alone[3]);
     if (strncmp(&ALPHABET[1], written, 20) != 0)
         fail_msg("it wrote \"%s\"", written);
-    run_gpt("2", together, written);
+    run_gpt("2", "1", together, written);
     for (int i = 0; i < 4; i++) /* printed with 4 digits */
         if (!(fabs(alone[i] - together[i]) <= 2e-3))
             fail_msg("loss %g with one worker, %g with two", alone[i], together[i]);
+}
+
+/* Two workers, and two of two. */
+static void workers_that_divide_the_layers_learn_it_too(void **state)
+{
+    static const char *const workers[] = {"2", "4"};
+    double alone[4], together[4];
+    char written[41], parts[41];
+
+    (void)state;
+    run_gpt("1", "1", alone, written);
+    for (int k = 0; k < 2; k++) {
+        run_gpt(workers[k], "2", together, parts);
+        for (int i = 0; i < 4; i++)
+            if (!(fabs(alone[i] - together[i]) <= 2e-3))
+                fail_msg("loss %g with one worker, %g with %s", alone[i], together[i], workers[k]);
+        if (strncmp(&ALPHABET[1], parts, 20) != 0)
+            fail_msg("%s workers wrote \"%s\"", workers[k], parts);
+    }
 }
 
 /* ThreadSanitizer sees in a few steps what it would see in all, each of which takes it a second. */
@@ -163,6 +184,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_alphabet_is_learned_and_written_by_one_worker_and_two),
+        cmocka_unit_test(workers_that_divide_the_layers_learn_it_too),
         cmocka_unit_test(the_losses_that_the_help_states_are_reached),
         cmocka_unit_test(a_text_that_is_not_there_or_too_short_is_refused),
     };
