@@ -53,13 +53,71 @@ static bool read_bytes(const char *text, uint64_t *bytes_out)
 
 /* --- convert -------------------------------------------------------------- */
 
-typedef enum option { PREFIX, SHARD_SIZE, TO, ALL } option; /* those from ALL on have no value */
+typedef enum option {
+    DTYPE,
+    PREFIX,
+    RENAME,
+    SHARD_SIZE,
+    TO,
+    ALL
+} option; /* those from ALL on have no value */
 
-static const char *const options[] = {
-    [PREFIX] = "--prefix", [SHARD_SIZE] = "--shard-size", [TO] = "--to", [ALL] = "--all", NULL};
+static const char *const options[] = {[DTYPE] = "--dtype",
+                                      [RENAME] = "--rename",
+                                      [PREFIX] = "--prefix",
+                                      [SHARD_SIZE] = "--shard-size",
+                                      [TO] = "--to",
+                                      [ALL] = "--all",
+                                      NULL};
 
-static int take_option(trii_conversion *what, option which, const char *value, const char **kind)
+#define MOST_RENAMINGS 32
+
+typedef struct taken {
+    trii_conversion what;
+    trii_renaming renamings[MOST_RENAMINGS];
+    const char *kind;
+} taken;
+
+static int take_dtype(trii_conversion *what, const char *value)
 {
+    static const struct {
+        const char *name;
+        tri_dtype dtype;
+    } rows[] = {{"bf16", TRI_DTYPE_BF16},     {"f16", TRI_DTYPE_F16},
+                {"f32", TRI_DTYPE_F32},       {"f64", TRI_DTYPE_F64},
+                {"bfloat16", TRI_DTYPE_BF16}, {"float16", TRI_DTYPE_F16},
+                {"float32", TRI_DTYPE_F32},   {"float64", TRI_DTYPE_F64}};
+    const char *names[TRII_COUNT_OF(rows) + 1] = {NULL};
+
+    for (size_t i = 0; i < TRII_COUNT_OF(rows); i++) {
+        names[i] = rows[i].name;
+        if (strcmp(value, rows[i].name) == 0)
+            what->dtype = rows[i].dtype;
+    }
+    return what->dtype != TRI_DTYPE_NONE
+               ? COMMAND_OK
+               : command_unknown("ckpt", "no dtype of floats named", value, names);
+}
+
+/* OLD=NEW, a text that is cut in two. */
+static int take_renaming(taken *t, char *value)
+{
+    char *by = strchr(value, '=');
+
+    if (by == NULL)
+        return command_usage("ckpt", "--rename %s: it is OLD=NEW, as names begin", value);
+    if (t->what.n_renamings == MOST_RENAMINGS)
+        return command_usage("ckpt", "--rename: at most %d times", MOST_RENAMINGS);
+    *by = '\0';
+    t->renamings[t->what.n_renamings++] = (trii_renaming){value, by + 1};
+    t->what.renamings = t->renamings;
+    return COMMAND_OK;
+}
+
+static int take_option(taken *t, option which, char *value)
+{
+    trii_conversion *what = &t->what;
+
     if (which != ALL && value == NULL)
         return command_usage("ckpt", "%s needs a value", options[which]);
     if (which == PREFIX)
@@ -67,7 +125,11 @@ static int take_option(trii_conversion *what, option which, const char *value, c
     else if (which == ALL)
         what->prefix = "";
     else if (which == TO)
-        *kind = value;
+        t->kind = value;
+    else if (which == DTYPE)
+        return take_dtype(what, value);
+    else if (which == RENAME)
+        return take_renaming(t, value);
     else if (!read_bytes(value, &what->shard_bytes))
         return command_usage("ckpt", "--shard-size %s: bytes, such as 500MB or 2GiB", value);
     return COMMAND_OK;
@@ -75,30 +137,29 @@ static int take_option(trii_conversion *what, option which, const char *value, c
 
 static int run_convert(int argc, char **argv)
 {
-    trii_conversion what = {.from = NULL};
-    const char *kind = NULL;
+    taken t = {.kind = NULL};
 
     for (int i = 2; i < argc; i++) {
         char *value = NULL;
         int which = command_option(options, ALL, argc, argv, &i, &value), status;
 
         if (which >= 0) {
-            status = take_option(&what, (option)which, value, &kind);
+            status = take_option(&t, (option)which, value);
             if (status != COMMAND_OK)
                 return status;
         } else if (argv[i][0] == '-' && argv[i][1] != '\0')
             return command_unknown("ckpt", "no option named", argv[i], options);
-        else if (what.to != NULL)
+        else if (t.what.to != NULL)
             return command_usage("ckpt", "convert takes 2 paths: what is %s?", argv[i]);
-        else if (what.from != NULL)
-            what.to = argv[i];
+        else if (t.what.from != NULL)
+            t.what.to = argv[i];
         else
-            what.from = argv[i];
+            t.what.from = argv[i];
     }
-    if (what.to == NULL)
+    if (t.what.to == NULL)
         return command_usage("ckpt", "convert FROM TO: %s is missing",
-                             what.from == NULL ? "FROM" : "TO");
-    return ckpt_convert(&what, kind);
+                             t.what.from == NULL ? "FROM" : "TO");
+    return ckpt_convert(&t.what, t.kind);
 }
 
 /* --- all ------------------------------------------------------------------ */
@@ -134,7 +195,8 @@ const command command_ckpt = {
     .help = "usage: trireme ckpt show PATH\n"
             "       trireme ckpt verify PATH\n"
             "       trireme ckpt convert FROM TO [--to KIND] [--shard-size BYTES]\n"
-            "                            [--prefix PREFIX | --all]\n"
+            "                            [--prefix PREFIX | --all] [--rename OLD=NEW]...\n"
+            "                            [--dtype DTYPE]\n"
             "\n"
             "PATH and FROM are a file of safetensors or of torch.save, a folder of such\n"
             "files with the index that hubs put there, a folder of\n"
@@ -165,9 +227,13 @@ const command command_ckpt = {
             "  --shard-size N   hub: bytes of a file, such as 500MB or 2GiB; default: 5GB\n"
             "  --prefix PREFIX  only tensors whose names begin with PREFIX, which is dropped\n"
             "  --all            all tensors\n"
+            "  --rename OLD=NEW names that begin with OLD begin with NEW instead; several\n"
+            "                   times: of each name the first that fits\n"
+            "  --dtype DTYPE    bf16, f16, f32 or f64: what floats of 16 bits and more\n"
+            "                   become, rounded to the nearest; others stay as they are\n"
             "\n"
             "Exit status: 0 ok (even with NaN or Inf), 1 something is damaged or could\n"
-            "not be read or written, 2 wrong usage.\n"
+            "not be read or written, 2 wrong usage. Ctrl-C leaves TO as it was.\n"
             "\n"
             "  trireme ckpt show resnet18.pth\n"
             "  trireme ckpt convert resnet18.pth resnet18.safetensors\n"

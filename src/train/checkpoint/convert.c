@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "train/checkpoint/float_convert.h"
 #include "train/checkpoint/hub_write.h"
 #include "train/checkpoint/tensor_stream.h"
 #include "train/checkpoint/weights.h"
@@ -20,13 +21,17 @@ typedef struct converter {
     trii_tensor_stream from;
     tri_safetensors_entry *entries; /* [told->n]: those that are written, under their new names */
     int64_t *index_of;              /* [told->n]: in `from` */
+    char **own_names;               /* [told->n]; NULL: of `from` */
+    int64_t now;                    /* the entry that is given */
     const trii_sink *to;
     uint64_t done;
+    char *block; /* what of it is converted */
 } converter;
 
-static tri_status pass(void *arg, const void *data, size_t bytes)
+#define BLOCK ((size_t)1 << 18)
+
+static tri_status put(converter *c, const void *data, size_t bytes)
 {
-    converter *c = arg;
     tri_status status = c->to->put(c->to->arg, data, bytes);
 
     c->done += bytes;
@@ -36,11 +41,32 @@ static tri_status pass(void *arg, const void *data, size_t bytes)
     return status;
 }
 
+/* Whole elements, as all blocks of a stream. */
+static tri_status pass(void *arg, const void *data, size_t bytes)
+{
+    converter *c = arg;
+    const tri_dtype from = c->from.entries[c->index_of[c->now]].dtype,
+                    to = c->entries[c->now].dtype;
+    const size_t element = tri_dtype_size(from), most = BLOCK / tri_dtype_size(to);
+    tri_status status = TRI_OK;
+
+    if (from == to)
+        return put(c, data, bytes);
+    for (size_t i = 0, n = bytes / element; i < n && status == TRI_OK; i += most) {
+        size_t now = n - i < most ? n - i : most;
+
+        trii_float_convert(from, (const char *)data + i * element, to, c->block, now);
+        status = put(c, c->block, now * tri_dtype_size(to));
+    }
+    return status;
+}
+
 static tri_status give(void *arg, int64_t index, const trii_sink *to)
 {
     converter *c = arg;
 
     c->to = to;
+    c->now = index;
     return trii_tensor_stream_give(&c->from, c->index_of[index], &(trii_sink){pass, c});
 }
 
@@ -57,10 +83,30 @@ static tri_status open_from(converter *c)
     return trii_tensor_stream_open(what->from, TRII_WEIGHTS_ALL, &c->from);
 }
 
+static tri_status rename_entry(converter *c, tri_safetensors_entry *e)
+{
+    for (int k = 0; k < c->what->n_renamings; k++) {
+        const trii_renaming *r = &c->what->renamings[k];
+        const size_t skip = strlen(r->old), room = strlen(r->by) + strlen(e->name) + 1;
+        char *name;
+
+        if (strncmp(e->name, r->old, skip) != 0)
+            continue;
+        name = trii_alloc(room, 1, "tensor's name");
+        if (name == NULL)
+            return TRI_ERR_NO_MEMORY;
+        snprintf(name, room, "%s%s", r->by, e->name + skip);
+        e->name = c->own_names[c->told->n] = name;
+        break;
+    }
+    return TRI_OK;
+}
+
 static tri_status choose(converter *c)
 {
     const char *prefix = c->what->prefix != NULL ? c->what->prefix : "";
     const size_t skip = strlen(prefix);
+    tri_status status = TRI_OK;
 
     c->told->n_left_out = c->from.weights.n_left_out;
     memcpy(c->told->prefix, c->from.weights.prefix, sizeof(c->told->prefix));
@@ -76,7 +122,14 @@ static tri_status choose(converter *c)
                              "%s: tensor %s is of %s, which Trireme has not; a prefix can choose "
                              "others",
                              c->what->from, e.name, e.type_name);
+        if (c->what->dtype != TRI_DTYPE_NONE && trii_float_is_converted(e.dtype)) {
+            e.bytes = e.bytes / tri_dtype_size(e.dtype) * tri_dtype_size(c->what->dtype);
+            e.dtype = c->what->dtype;
+        }
         e.name += skip;
+        status = rename_entry(c, &e);
+        if (status != TRI_OK)
+            return status;
         c->index_of[c->told->n] = i;
         c->entries[c->told->n++] = e;
         c->told->bytes += e.bytes;
@@ -127,7 +180,9 @@ static tri_status convert(converter *c)
         return status;
     c->entries = trii_alloc((size_t)c->from.n, sizeof(*c->entries), "tensors");
     c->index_of = trii_alloc((size_t)c->from.n, sizeof(*c->index_of), "tensors");
-    if (c->entries == NULL || c->index_of == NULL)
+    c->own_names = trii_alloc((size_t)c->from.n, sizeof(*c->own_names), "names of tensors");
+    c->block = trii_alloc_aligned(64, BLOCK, "a block of a file");
+    if (c->entries == NULL || c->index_of == NULL || c->own_names == NULL || c->block == NULL)
         return TRI_ERR_NO_MEMORY;
     status = choose(c);
     return status == TRI_OK ? write_to(c) : status;
@@ -141,6 +196,10 @@ tri_status trii_convert(const trii_conversion *what, trii_converted *told_out)
     *told_out = (trii_converted){.n = 0};
     status = convert(&c);
     trii_tensor_stream_close(&c.from);
+    for (int64_t i = 0; c.own_names != NULL && i < told_out->n; i++)
+        trii_free(c.own_names[i]);
+    trii_free(c.own_names);
+    trii_free(c.block);
     trii_free(c.entries);
     trii_free(c.index_of);
     return status;

@@ -5,6 +5,7 @@
 #define TRII_CONVERT_H
 
 #include <trireme/status.h>
+#include <trireme/types.h>
 
 #include "base/compiler.h"
 
@@ -14,6 +15,11 @@ typedef enum trii_convert_kind {
     TRII_CONVERT_HUB
 } trii_convert_kind;
 
+/* A name that begins with `old` begins with `by` instead. */
+typedef struct trii_renaming {
+    const char *old, *by;
+} trii_renaming;
+
 typedef struct trii_conversion {
     const char *from; /* as trii_tensor_stream_open takes it */
     const char *to;
@@ -21,6 +27,9 @@ typedef struct trii_conversion {
     uint64_t shard_bytes;   /* HUB: trii_hub's */
     const char *prefix;     /* only tensors whose names begin with it, which is dropped. NULL: a
                              * module's state, where tri_load would find it; "": all */
+    const trii_renaming *renamings; /* [n_renamings]: then; the first that fits */
+    int n_renamings;
+    tri_dtype dtype; /* of floats of 16 bits and more; NONE: as they are */
     bool (*go_on)(void *arg, uint64_t done, uint64_t bytes); /* after each block; false: stop. NULL
                                                               * allowed */
     void *arg;
@@ -35,8 +44,9 @@ typedef struct trii_converted {
 /* The file, or the folder, appears when it is complete and on disk. Takes as much memory as the
  * tensors' names and a block of 256 KiB; tensors that torch.distributed.checkpoint has divided by
  * other dimensions than the first, and those that do not lie in a row, more. Errors: those of the
- * two files; NOT_FOUND (no such prefix), UNSUPPORTED (a type that Trireme has not), ABORTED (go_on
- * said so). */
+ * two files; INVALID_ARG (two
+ * tensors get one name), NOT_FOUND (no such prefix), UNSUPPORTED (a type that Trireme has not),
+ * ABORTED (go_on said so). */
 tri_status trii_convert(const trii_conversion *what, trii_converted *told_out) TRI_MUST_CHECK;
 
 #endif

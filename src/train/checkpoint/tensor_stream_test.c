@@ -197,13 +197,21 @@ static void a_flipped_byte_of_columns_is_found(void **state)
 
 /* --- conversion ----------------------------------------------------------- */
 
-static const trii_convert_kind kinds[] = {TRII_CONVERT_SAFETENSORS, TRII_CONVERT_TORCH,
-                                          TRII_CONVERT_HUB};
-
 static void an_allocation_that_fails_leaves_nothing(void **state)
 {
+    static const trii_renaming renaming = {"1.", "one."};
+    static const struct {
+        const char *from;
+        trii_convert_kind kind;
+    } rows[] = {
+        {"folders/hub-torch", TRII_CONVERT_HUB},
+        {"folders/dcp-sharded", TRII_CONVERT_TORCH},
+        {"folders/dcp-columns", TRII_CONVERT_SAFETENSORS},
+        {"folders/deepspeed-stage3/global_step0", TRII_CONVERT_SAFETENSORS},
+    };
+
     (void)state;
-    for (size_t k = 0; k < TRII_COUNT_OF(folders) * TRII_COUNT_OF(kinds); k++) {
+    for (size_t k = 0; k < TRII_COUNT_OF(rows); k++) {
         const long live = trii_alloc_live();
         tri_status status = TRI_ERR_NO_MEMORY;
         trii_converted told;
@@ -211,10 +219,13 @@ static void an_allocation_that_fails_leaves_nothing(void **state)
 
         scratch_begin(&s);
         for (long n = 1; status != TRI_OK; n++) {
-            const trii_conversion what = {.from = golden_path(folders[k / TRII_COUNT_OF(kinds)]),
+            const trii_conversion what = {.from = golden_path(rows[k].from),
                                           .to = scratch_path(&s, "to"),
-                                          .kind = kinds[k % TRII_COUNT_OF(kinds)],
-                                          .shard_bytes = 100};
+                                          .kind = rows[k].kind,
+                                          .shard_bytes = 100,
+                                          .renamings = &renaming,
+                                          .n_renamings = 1,
+                                          .dtype = TRI_DTYPE_BF16};
 
             trii_alloc_fail_at(n);
             status = trii_convert(&what, &told);
