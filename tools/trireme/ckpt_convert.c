@@ -110,6 +110,19 @@ static tri_status convert(trii_conversion *what, trii_converted *told)
     return status;
 }
 
+/* As if it had not been noted, so that a shell ends its script, too; its status is 128 + number. */
+static void end_by_signal(void)
+{
+    int64_t at, told;
+    int number = trii_stop_signal_seen(&at, &told);
+
+    if (number != SIGINT && number != SIGTERM)
+        return;
+    fflush(stdout);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
 int ckpt_convert(trii_conversion *what, const char *kind)
 {
     progress p = {.shown_ns = 0};
@@ -127,6 +140,7 @@ int ckpt_convert(trii_conversion *what, const char *kind)
     if (status != TRI_OK) {
         fprintf(stderr, "%strireme ckpt: %s\n", p.is_seen && p.shown_ns != 0 ? "\n" : "",
                 tri_last_error());
+        end_by_signal();
         return COMMAND_FAILED;
     }
     printf("%" PRId64 " tensor%s, ", told.n, told.n == 1 ? "" : "s");

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "ckpt.h"
 #include "os/file.h"
 #include "train/checkpoint/format.h"
@@ -43,6 +44,11 @@ tri_status ckpt_place_of(const char *path, ckpt_place *place_out)
     tri_status status = trii_path_leads_to_folder(path, &is_folder);
 
     *place_out = (ckpt_place){.own_path = NULL};
+    if (status == TRI_OK && !is_folder && trii_path_is_no_file(path))
+        status = TRII_FAIL(TRI_ERR_IO,
+                           "%s: a pipe or a device, and it is read at several places: write a file "
+                           "of it first",
+                           path);
     if (status == TRI_OK && is_folder)
         status = trii_folder_has_checkpoints(path, &place_out->has_checkpoints);
     if (status == TRI_OK && is_folder && !place_out->has_checkpoints) {

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/file.h"
 #include "train/checkpoint/float_convert.h"
 #include "train/checkpoint/hub_write.h"
 #include "train/checkpoint/tensor_stream.h"
@@ -102,6 +103,28 @@ static tri_status rename_entry(converter *c, tri_safetensors_entry *e)
     return TRI_OK;
 }
 
+/* What is read must not be replaced by some of it. */
+static tri_status check_target(converter *c)
+{
+    tri_status status = TRI_OK;
+    const trii_conversion *what = c->what;
+
+    if (!trii_path_exists(what->to))
+        return TRI_OK;
+    for (int64_t i = 0; i < c->from.weights.n && status == TRI_OK; i++) {
+        trii_weights_run run = {.bytes = 1};
+
+        for (int64_t k = 0; status == TRI_OK && run.bytes > 0; k++) {
+            status = c->from.weights.kind->run(&c->from.weights, i, k, &run);
+            if (status == TRI_OK && run.path != NULL && trii_path_is_same_file(what->to, run.path))
+                status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                   "write %s: that is %s, which is read: name another file",
+                                   what->to, run.path);
+        }
+    }
+    return status;
+}
+
 static tri_status choose(converter *c)
 {
     const char *prefix = c->what->prefix != NULL ? c->what->prefix : "";
@@ -184,7 +207,9 @@ static tri_status convert(converter *c)
     c->block = trii_alloc_aligned(64, BLOCK, "a block of a file");
     if (c->entries == NULL || c->index_of == NULL || c->own_names == NULL || c->block == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = choose(c);
+    status = check_target(c);
+    if (status == TRI_OK)
+        status = choose(c);
     return status == TRI_OK ? write_to(c) : status;
 }
 

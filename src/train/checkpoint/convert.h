@@ -44,7 +44,7 @@ typedef struct trii_converted {
 /* The file, or the folder, appears when it is complete and on disk. Takes as much memory as the
  * tensors' names and a block of 256 KiB; tensors that torch.distributed.checkpoint has divided by
  * other dimensions than the first, and those that do not lie in a row, more. Errors: those of the
- * two files; INVALID_ARG (two
+ * two files; INVALID_ARG (`to` is one of them; two
  * tensors get one name), NOT_FOUND (no such prefix), UNSUPPORTED (a type that Trireme has not),
  * ABORTED (go_on said so). */
 tri_status trii_convert(const trii_conversion *what, trii_converted *told_out) TRI_MUST_CHECK;
