@@ -42,11 +42,12 @@ typedef struct trii_converted {
 } trii_converted;
 
 /* The file, or the folder, appears when it is complete and on disk. Takes as much memory as the
- * tensors' names and a block of 256 KiB; tensors that torch.distributed.checkpoint has divided by
- * other dimensions than the first, and those that do not lie in a row, more. Errors: those of the
- * two files; INVALID_ARG (`to` is one of them; two
- * tensors get one name), NOT_FOUND (no such prefix), UNSUPPORTED (a type that Trireme has not),
- * ABORTED (go_on said so). */
+ * tensors' names and blocks of 256 KiB, and 8 MiB where elements lie apart. Those that lie far
+ * apart (a matrix that is transposed) are taken from the mapped file; tensors that
+ * torch.distributed.checkpoint has divided by other dimensions than the first are put together in
+ * memory. Errors: those of the two files; INVALID_ARG (`to` is one of them; two tensors get one
+ * name), NOT_FOUND (no such prefix), UNSUPPORTED (a type that Trireme has not), ABORTED (go_on said
+ * so). */
 tri_status trii_convert(const trii_conversion *what, trii_converted *told_out) TRI_MUST_CHECK;
 
 #endif

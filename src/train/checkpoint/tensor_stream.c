@@ -19,7 +19,9 @@
 #include "train/torch/strided.h"
 #include "train/torch/torch_storages.h"
 
-#define BLOCK ((size_t)1 << 18) /* it stays in the cache from the read to the write */
+#define BLOCK ((size_t)1 << 18)  /* it stays in the cache from the read to the write */
+#define WINDOW ((size_t)8 << 20) /* what of a storage is read for elements that lie apart, */
+#define MOST_PER_ELEMENT 16      /* unless that is so many times what is wanted of it */
 
 /* --- opening -------------------------------------------------------------- */
 
@@ -148,6 +150,7 @@ void trii_tensor_stream_close(trii_tensor_stream *stream)
     }
     trii_fd_close(stream->fd);
     trii_free(stream->path);
+    trii_free(stream->window);
     trii_free(stream->block);
     trii_free(stream->entries);
     *stream = (trii_tensor_stream){.fd = -1};
@@ -200,9 +203,10 @@ static tri_status compare(const trii_tensor_stream *s, const trii_weights_run *r
     return TRI_OK;
 }
 
-/* Elements that lie apart: gathered from the mapped file, block by block. */
-static tri_status give_strided(trii_tensor_stream *s, const trii_weights_run *run,
-                               const trii_sink *to)
+/* Elements far from each other, such as those of a matrix that is transposed: from the mapped file,
+ * all of which may be in memory then, though it need not. */
+static tri_status give_mapped(trii_tensor_stream *s, const trii_weights_run *run,
+                              const trii_sink *to)
 {
     const tri_torch_tensor *t = run->tensor;
     const uint64_t most = BLOCK / t->element_bytes, end = (run->at + run->bytes) / t->element_bytes;
@@ -212,7 +216,59 @@ static tri_status give_strided(trii_tensor_stream *s, const trii_weights_run *ru
     for (uint64_t i = run->at / t->element_bytes; i < end && status == TRI_OK; i += most) {
         uint64_t now = end - i < most ? end - i : most;
 
-        trii_strided_range(s->block, first, t, i, now);
+        trii_strided_range(s->block, first, 0, t, i, now);
+        status = to->put(to->arg, s->block, (size_t)now * t->element_bytes);
+    }
+    return status;
+}
+
+/* How many elements from this one on a window has, at most `most`; *low_out is where it begins. 0:
+ * too few for what is read. */
+static uint64_t fit_window(const tri_torch_tensor *t, uint64_t first, uint64_t most,
+                           uint64_t *low_out, size_t *bytes_out)
+{
+    for (uint64_t n = most; n > 0; n /= 2) {
+        uint64_t high;
+
+        trii_strided_span(t, first, n, low_out, &high);
+        if (high - *low_out >= WINDOW / t->element_bytes)
+            continue;
+        *bytes_out = (size_t)(high - *low_out + 1) * t->element_bytes;
+        return n == most || *bytes_out / MOST_PER_ELEMENT <= (size_t)n * t->element_bytes ? n : 0;
+    }
+    return 0;
+}
+
+/* Elements that lie apart, but near each other: gathered from what is read. storage: where in the
+ * file the tensor's first one is. */
+static tri_status give_strided(trii_tensor_stream *s, const trii_weights_run *run, uint64_t storage,
+                               const trii_sink *to)
+{
+    const tri_torch_tensor *t = run->tensor;
+    const uint64_t end = (run->at + run->bytes) / t->element_bytes;
+    tri_status status = TRI_OK;
+
+    if (s->window == NULL)
+        s->window = trii_alloc_aligned(64, WINDOW, "a part of a file");
+    if (s->window == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (uint64_t i = run->at / t->element_bytes, now; i < end && status == TRI_OK; i += now) {
+        const uint64_t most = BLOCK / t->element_bytes, left = end - i;
+        trii_weights_run rest = *run;
+        uint64_t low;
+        size_t bytes;
+
+        now = fit_window(t, i, left < most ? left : most, &low, &bytes);
+        if (now == 0) {
+            rest.at = i * t->element_bytes;
+            rest.bytes = left * t->element_bytes;
+            return give_mapped(s, &rest, to);
+        }
+        status =
+            trii_input_read(s->fd, s->path, storage + low * t->element_bytes, s->window, bytes);
+        if (status != TRI_OK)
+            break;
+        trii_strided_range(s->block, s->window, low, t, i, now);
         status = to->put(to->arg, s->block, (size_t)now * t->element_bytes);
     }
     return status;
@@ -238,7 +294,8 @@ static tri_status give_torch(trii_tensor_stream *s, const trii_weights_run *run,
         status = compare(s, run, crc, told);
     if (status != TRI_OK)
         return status;
-    return trii_is_contiguous(t) ? copy(s, at, run->bytes, NULL, to) : give_strided(s, run, to);
+    return trii_is_contiguous(t) ? copy(s, at, run->bytes, NULL, to)
+                                 : give_strided(s, run, at - run->at, to);
 }
 
 static tri_status put_blocks(const char *data, size_t bytes, const trii_sink *to)

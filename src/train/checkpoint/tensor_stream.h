@@ -22,7 +22,7 @@ typedef struct trii_tensor_stream {
     } * part;
     char *path; /* of the file that is open */
     int fd;
-    char *block;
+    char *block, *window; /* window: where elements that lie apart are gathered from */
 } trii_tensor_stream;
 
 /* What trii_weights_open takes, and a checkpoint of Trireme or a folder that has some, whose newest

@@ -14,9 +14,14 @@ bool trii_is_contiguous(const tri_torch_tensor *tensor);
 /* from: its first element; to: [tensor->bytes], row-major. */
 void trii_strided_copy(void *to, const void *from, const tri_torch_tensor *tensor);
 
-/* So many elements from this one on, counted row-major. from: the tensor's first element. */
-void trii_strided_range(void *to, const void *from, const tri_torch_tensor *tensor, uint64_t first,
-                        uint64_t n);
+/* So many elements from this one on, counted row-major. from: the element of the storage that so
+ * many (`skipped`) lie before, counted from the tensor's first. */
+void trii_strided_range(void *to, const void *from, uint64_t skipped,
+                        const tri_torch_tensor *tensor, uint64_t first, uint64_t n);
+/* Elements [*low_out, *high_out] of the storage, counted from the tensor's first, have all of those
+ * (n > 0), and perhaps more. */
+void trii_strided_span(const tri_torch_tensor *tensor, uint64_t first, uint64_t n,
+                       uint64_t *low_out, uint64_t *high_out);
 
 /* The first element of a tensor of the file, in the mapped file; its storage's checksum has been
  * compared. Errors: FORMAT. */
