@@ -11,8 +11,8 @@
  * prints the same, with DDP in both: with SyncBatchNorm and without it.
  *     bench_ddp_step zero1|zero2|zero3 MODEL BATCH [ROUNDS [STEPS]]
  * prints the same, with tri_zero of that stage, and with DDP.
- *     bench_ddp_step deepspeed gpt BATCH [ROUNDS [STEPS]]
- * prints the same, with stage 2 from a DeepSpeed configuration, and in plain calls.
+ *     bench_ddp_step deepspeed0|deepspeed1|deepspeed2|deepspeed3 gpt BATCH [ROUNDS [STEPS]]
+ * prints the same, with that stage from a DeepSpeed configuration, and in plain calls.
  *     bench_ddp_step overlap MODEL BATCH [ROUNDS]
  * prints "step communication both hidden allowed": milliseconds of a step without DDP, of its
  *     buckets' sums with nothing beside them, and of a step with DDP; which share of the
@@ -126,16 +126,17 @@ static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
     return replica_with(t, ddp, sync, 0);
 }
 
-static replica replica_of_configuration(const task *t)
+static replica replica_of_configuration(const task *t, int stage)
 {
     replica r;
     char config[256];
 
     snprintf(config, sizeof(config),
              "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_clipping\": 0.0,"
-             " \"zero_optimization\": {\"stage\": 2}, \"optimizer\": {\"type\": \"AdamW\","
+             " \"zero_optimization\": {\"stage\": %d,"
+             " \"stage3_param_persistence_threshold\": 0}, \"optimizer\": {\"type\": \"AdamW\","
              " \"params\": {\"lr\": 3e-4, \"weight_decay\": 0.1}}}",
-             (int)t->batch);
+             (int)t->batch, stage);
     tri_manual_seed(1);
     TRI_TRY(tri_initialize(NULL, tri_model_by_name("gpt:6,384,6,256,256", CLASSES),
                            &(tri_initialize_options){.config = config}, &r.engine));
@@ -265,9 +266,32 @@ static void zero3(const task *t, int rounds, int steps)
                 rounds, steps);
 }
 
-static void deepspeed(const task *t, int rounds, int steps)
+static void deepspeed(const task *t, int stage, int rounds, int steps)
 {
-    print_share(t, replica_of_configuration(t), replica_with(t, NULL, false, 2), rounds, steps);
+    const tri_ddp_options ddp = {0};
+
+    print_share(t, replica_of_configuration(t, stage),
+                replica_with(t, stage == 0 ? &ddp : NULL, false, stage), rounds, steps);
+}
+
+static void deepspeed0(const task *t, int rounds, int steps)
+{
+    deepspeed(t, 0, rounds, steps);
+}
+
+static void deepspeed1(const task *t, int rounds, int steps)
+{
+    deepspeed(t, 1, rounds, steps);
+}
+
+static void deepspeed2(const task *t, int rounds, int steps)
+{
+    deepspeed(t, 2, rounds, steps);
+}
+
+static void deepspeed3(const task *t, int rounds, int steps)
+{
+    deepspeed(t, 3, rounds, steps);
 }
 
 /* --- the overlap ---------------------------------------------------------- */
@@ -390,19 +414,19 @@ typedef void measurement(const task *t, int rounds, int steps);
 
 static measurement *measurement_of(const char *name)
 {
-    if (strcmp(name, "share") == 0)
-        return share;
-    if (strcmp(name, "zero1") == 0)
-        return zero1;
-    if (strcmp(name, "zero2") == 0)
-        return zero2;
-    if (strcmp(name, "zero3") == 0)
-        return zero3;
-    if (strcmp(name, "deepspeed") == 0)
-        return deepspeed;
-    if (strcmp(name, "sync_batch_norm") == 0)
-        return sync_batch_norm;
-    return strcmp(name, "overlap") == 0 ? overlap : NULL;
+    static const struct {
+        const char *name;
+        measurement *measure;
+    } all[] = {{"share", share},           {"zero1", zero1},
+               {"zero2", zero2},           {"zero3", zero3},
+               {"deepspeed0", deepspeed0}, {"deepspeed1", deepspeed1},
+               {"deepspeed2", deepspeed2}, {"deepspeed3", deepspeed3},
+               {"overlap", overlap},       {"sync_batch_norm", sync_batch_norm}};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (strcmp(name, all[i].name) == 0)
+            return all[i].measure;
+    return NULL;
 }
 
 int main(int argc, char **argv)
@@ -413,8 +437,7 @@ int main(int argc, char **argv)
 
     if (measure == NULL || rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
         fprintf(stderr,
-                "usage: %s share|sync_batch_norm|zero1|zero2|zero3|deepspeed|overlap resnet18|gpt "
-                "BATCH "
+                "usage: %s share|sync_batch_norm|zero1..3|deepspeed0..3|overlap resnet18|gpt BATCH "
                 "[ROUNDS [STEPS]]\n",
                 argv[0]);
         return 2;
