@@ -108,9 +108,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path)
  * Names that wrappers make count as without them (tri_module_load). Unless the options (NULL
  * allowed) say otherwise, every tensor of the module must be in the file with its shape and dtype,
  * and every tensor of the file in the module; if not, FORMAT names the first that are not, and the
- * module is unchanged. Errors: also NOT_FOUND, IO, NO_MEMORY, those of the module. If the module's
- * parameters are sharded, all ranks call it, each with a file that it can read. As for
- * tri_torch_open, nobody may shorten a file meanwhile. */
+ * module is unchanged. Errors: also NOT_FOUND; IO, NO_MEMORY (of a folder a part may be loaded);
+ * those of the module. If its parameters are sharded, all ranks call it, each with a file that it
+ * can read. As for tri_torch_open, nobody may shorten a file meanwhile. */
 TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
                                            const tri_load_options *opt);
 
