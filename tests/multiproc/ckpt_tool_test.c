@@ -52,6 +52,9 @@ static void what_is_odd_is_named(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof(lines) / sizeof(lines[0]); k++)
         CKPT(0, lines[k], "show", ckpt_golden("torch/everything-2.13.pth"));
+    CKPT(0, "0  sparse: save its to_dense()\n", "show", ckpt_golden("torch/odd-tensors-2.13.pth"));
+    CKPT(1, "tensor quantized is of qint8", "convert", ckpt_golden("torch/odd-tensors-2.13.pth"),
+         "/dev/null/x.safetensors");
 }
 
 static void assert_same_tensors(const char *safetensors, const char *torch, const char *prefix)

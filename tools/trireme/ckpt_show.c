@@ -71,7 +71,9 @@ static tri_status note_storages(trii_weights *weights, ckpt_row *rows)
         trii_weights_run run;
 
         status = weights->kind->run(weights, i, 0, &run);
-        if (status == TRI_OK && run.torch != NULL)
+        if (status == TRI_OK && run.tensor != NULL && run.tensor->refused != NULL)
+            snprintf(rows[i].note, sizeof(rows[i].note), "%s", run.tensor->refused);
+        else if (status == TRI_OK && run.torch != NULL)
             sorted[n++] = (by_storage){run.torch, run.tensor, i};
     }
     if (status == TRI_OK && n > 0)
