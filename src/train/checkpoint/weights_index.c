@@ -88,7 +88,7 @@ static tri_status open_file(const char *path, const char *name, trii_weights_sco
                  : TRI_ERR_NO_MEMORY;
     trii_free(whole);
     if (status == TRI_ERR_NOT_FOUND) /* it is there by the index */
-        status = TRI_ERR_FORMAT;
+        return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: not all files that it lists are there", path);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "%s", path);
 }
 
