@@ -9,11 +9,11 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "base/option.h"
 #include "train/checkpoint/format.h"
 #include "train/checkpoint/checksum.h"
 #include "train/checkpoint/json.h"
 #include "os/file.h"
+#include "train/torch/tensor_entries.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian; this needs a conversion on other machines"
@@ -31,28 +31,6 @@ static const struct {
     [TRI_DTYPE_F8_E5M2] = {"F8_E5M2", 9}, [TRI_DTYPE_I8] = {"I8", 10},
     [TRI_DTYPE_U8] = {"U8", 11},          [TRI_DTYPE_BOOL] = {"BOOL", 12},
 };
-
-static tri_status check_entry(const tri_safetensors_entry *e, bool has_data)
-{
-    size_t bytes;
-
-    if (e->dtype <= TRI_DTYPE_NONE || e->dtype >= TRII_TENSOR_DTYPES || e->ndim < 0 ||
-        e->ndim > TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: dtype %d, %d dimensions", e->name,
-                         (int)e->dtype, e->ndim);
-    bytes = tri_dtype_size(e->dtype);
-    for (int d = 0; d < e->ndim; d++) {
-        if (e->shape[d] < 0 || __builtin_mul_overflow(bytes, (size_t)e->shape[d], &bytes))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: size %" PRId64 " of dimension %d",
-                             e->name, e->shape[d], d);
-    }
-    if (has_data && e->data == NULL && bytes > 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: data is NULL", e->name);
-    if (bytes != e->bytes)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: its shape is %zu bytes, not %zu", e->name,
-                         bytes, e->bytes);
-    return TRI_OK;
-}
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -240,11 +218,6 @@ static tri_status check_arguments(const char *path, const tri_safetensors_entry 
         status = trii_need(entries, call, "entries");
     if (status == TRI_OK && n_meta > 0)
         status = trii_need(meta, call, "meta");
-    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        status = TRII_CHECK_RESERVED(tri_safetensors_entry, &entries[i]);
-        if (status == TRI_OK && entries[i].name == NULL)
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: entry %" PRId64 " has no name", call, i);
-    }
     for (int i = 0; i < n_meta && status == TRI_OK; i++) {
         if (meta[i].key == NULL || meta[i].value == NULL)
             status =
@@ -264,10 +237,10 @@ static tri_status write_contents(const char *path, const contents *c, const tri_
 
     if (sorted == NULL || root == NULL)
         status = TRII_FAIL(TRI_ERR_NO_MEMORY, "%s: out of memory", path);
-    for (int64_t i = 0; i < c->n && status == TRI_OK; i++) {
-        status = check_entry(&c->entries[i], c->feed == NULL);
+    if (status == TRI_OK)
+        status = trii_entries_check(c->entries, c->n, c->feed == NULL);
+    for (int64_t i = 0; i < c->n && status == TRI_OK; i++)
         sorted[i] = &c->entries[i];
-    }
     if (status == TRI_OK) {
         qsort(sorted, (size_t)c->n, sizeof(*sorted), compare_entries);
         status = build_header(sorted, c->n, meta, n_meta, root);
