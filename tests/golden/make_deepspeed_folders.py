@@ -54,6 +54,18 @@ def save_run():
     engine.save_checkpoint("folders/deepspeed-run", client_state={"epoch": 3})
 
 
+def mix():
+    """Rank 1's file of stage 1 as runs of other sizes would leave it."""
+    os.makedirs("folders/deepspeed-mixed", exist_ok=True)
+    for name, key, change in (("three-ranks", "partition_count", lambda n: n + 1),
+                              ("longer", "single_partition_of_fp32_groups",
+                               lambda share: torch.cat([share, share]))):
+        states = torch.load("folders/deepspeed-stage1/global_step0/"
+                            "zero_pp_rank_1_mp_rank_00_optim_states.pt", weights_only=False)
+        states["optimizer_state_dict"][key] = [change(v) for v in states["optimizer_state_dict"][key]]
+        torch.save(states, "folders/deepspeed-mixed/%s.pt" % name)
+
+
 def ranks(rank, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank),
                       LOCAL_RANK=str(rank), WORLD_SIZE="2")
@@ -73,3 +85,4 @@ if __name__ == "__main__":
     torch.multiprocessing.spawn(ranks, (port,), nprocs=2)
     for script in glob.glob("folders/deepspeed-*/zero_to_*.py"):
         os.remove(script)
+    mix()

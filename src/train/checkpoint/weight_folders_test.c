@@ -330,6 +330,57 @@ static void other_files_are_named_as_such(void **state)
     scratch_end(&s);
 }
 
+static void copy_renamed(scratch *s, const char *from, const char *to)
+{
+    size_t n;
+    char *bytes = scratch_read(golden_path(from), &n);
+
+    scratch_file(s, to, bytes, n);
+    free(bytes);
+}
+
+static void load_latest(scratch *s, const char *tag, const char *text)
+{
+    scratch_file(s, "latest", tag, strlen(tag));
+    load(s->dir, text);
+}
+
+/* The files of several runs in one folder, as a save over another one leaves them. */
+static void files_of_several_runs_are_refused(void **state)
+{
+#define MODEL "mp_rank_00_model_states.pt"
+#define OPTIM(r) "zero_pp_rank_" #r "_mp_rank_00_optim_states.pt"
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    copy_renamed(&s, "deepspeed-stage1/global_step0/" MODEL, MODEL);
+    copy_renamed(&s, "deepspeed-stage1/global_step0/" OPTIM(1), OPTIM(1));
+    load(s.dir, "the optimizer states of rank 0 are missing, which have the f32 weights; " MODEL);
+    copy_renamed(&s, "deepspeed-stage1/global_step0/" OPTIM(0), OPTIM(0));
+    load(s.dir, NULL);
+    copy_renamed(&s, "deepspeed-mixed/three-ranks.pt", OPTIM(1));
+    load(s.dir, "rank 1's optimizer states are of a run of 3 ranks, those of rank 0 of 2");
+    copy_renamed(&s, "deepspeed-mixed/longer.pt", OPTIM(1));
+    load(s.dir, "the ranks' shares of group 0 of the parameters have several lengths: are");
+    scratch_end(&s);
+}
+
+static void a_tag_may_have_spaces_around_it(void **state)
+{
+    static const char *const tags[] = {".\n", ".\r\n", " . ", "."};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    copy_renamed(&s, "deepspeed-stage0/global_step0/" MODEL, MODEL);
+    for (size_t k = 0; k < TRII_COUNT_OF(tags); k++)
+        load_latest(&s, tags[k], NULL);
+    load_latest(&s, " \n", "not the tag of a checkpoint in this folder");
+    load_latest(&s, " ..", "not the tag of a checkpoint in this folder");
+    scratch_end(&s);
+}
+
 static void an_allocation_that_fails_leaves_nothing(void **state)
 {
     static const char *const names[] = {"hub-safetensors", "hub-torch", "dcp-app",
@@ -368,6 +419,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(incomplete_folders_of_deepspeed_are_refused),
     cmocka_unit_test(checkpoints_are_not_taken_for_weights),
     cmocka_unit_test(other_files_are_named_as_such),
+    cmocka_unit_test(files_of_several_runs_are_refused),
+    cmocka_unit_test(a_tag_may_have_spaces_around_it),
     cmocka_unit_test(an_allocation_that_fails_leaves_nothing),
 };
 TEST_MAIN(tests)

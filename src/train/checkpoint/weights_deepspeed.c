@@ -259,6 +259,45 @@ static int64_t padding_of(const tri_torch_value *paddings, int64_t group, int64_
                                                                                     : 0;
 }
 
+/* Shares of several saves have several lengths, and nobody could tell whose elements are where. All
+ * of a group are equally long, or have its elements and no more: an elastic checkpoint leaves out
+ * what fills up the last ones. numel: the group's; -1: it leaves out nothing. */
+static tri_status check_shares(const deepspeed_weights *w, const char *key, int64_t group,
+                               int64_t numel)
+{
+    int64_t first = 0, sum = 0;
+    bool equal = true;
+
+    for (int r = 0; r < w->ranks; r++) {
+        const tri_torch_value *groups = of_optimizer(w, r, key), *share = NULL;
+        int64_t n = 0;
+
+        if (is_kind(groups, TRI_TORCH_LIST) && group < groups->n)
+            share = groups->items[group];
+        if (share != NULL && share->kind == TRI_TORCH_TENSOR && share->tensor->ndim == 1)
+            n = share->tensor->shape[0];
+        first = r == 0 ? n : first;
+        equal = equal && n == first;
+        sum += n;
+    }
+    if (equal || sum == numel)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_FORMAT,
+                     "%s: the ranks' shares of group %" PRId64 " of the parameters have several "
+                     "lengths: are their files of several saves?",
+                     w->folder, group);
+}
+
+static tri_status check_all_shares(const deepspeed_weights *w)
+{
+    const tri_torch_value *groups = of_optimizer(w, 0, "fp32_flat_groups");
+    tri_status status = TRI_OK;
+
+    for (int64_t g = 0; is_kind(groups, TRI_TORCH_LIST) && g < groups->n && status == TRI_OK; g++)
+        status = check_shares(w, "fp32_flat_groups", g, -1);
+    return status;
+}
+
 static tri_status divide(deepspeed_weights *w)
 {
     const tri_torch_value *groups = of_model(w, 0, "param_shapes"),
@@ -291,8 +330,10 @@ static tri_status divide(deepspeed_weights *w)
             at += w->is_stage3 ? (numel + w->ranks - 1) / w->ranks
                                : numel + padding_of(paddings, g, i / 2);
         }
+        if (status == TRI_OK && !w->is_stage3)
+            status = check_shares(w, "single_partition_of_fp32_groups", g, at);
     }
-    return status;
+    return status == TRI_OK && w->is_stage3 ? check_all_shares(w) : status;
 }
 
 /* --- the module's state --------------------------------------------------- */
@@ -440,12 +481,16 @@ static tri_status open_ranks(deepspeed_weights *w)
     }
     if (status != TRI_OK)
         return status;
+    if (mark == NULL && (w->is_stage3 || is_kind(of_model(w, 0, "param_shapes"), TRI_TORCH_LIST)))
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "%s: the optimizer states of rank 0 are missing, which have the f32 "
+                         "weights%s",
+                         w->folder,
+                         w->is_stage3 ? ""
+                                      : "; mp_rank_00_model_states.pt, loaded as a file, has those "
+                                        "that were trained");
     if (mark == NULL) /* stage 0 */
-        return w->is_stage3 ? TRII_FAIL(TRI_ERR_FORMAT,
-                                        "%s: the optimizer states are missing: "
-                                        "in stage 3 they have the weights",
-                                        w->folder)
-                            : TRI_OK;
+        return TRI_OK;
     status = open_states(w, name, &w->optims[0]);
     if (status != TRI_OK)
         return status;
@@ -461,6 +506,12 @@ static tri_status open_ranks(deepspeed_weights *w)
             status = open_states(w, name, &w->models[r]);
         }
         w->ranks = r + 1;
+        if (status == TRI_OK && count_ranks(of_optimizer(w, r, "partition_count")) != ranks)
+            status =
+                TRII_FAIL(TRI_ERR_FORMAT,
+                          "%s: rank %d's optimizer states are of a run of %d ranks, those of "
+                          "rank 0 of %d",
+                          w->folder, r, count_ranks(of_optimizer(w, r, "partition_count")), ranks);
     }
     return status;
 }
@@ -512,8 +563,12 @@ static tri_status find_folder(deepspeed_weights *w, const char *path)
         return status;
     if (map.bytes < sizeof(tag)) {
         memcpy(tag, map.data, map.bytes);
-        n = strcspn(tag, "\r\n");
-        tag[n] = '\0';
+        n = strlen(tag);
+        while (n > 0 && strchr(" \t\r\n", tag[n - 1]) != NULL) /* as DeepSpeed does it */
+            tag[--n] = '\0';
+        n = strspn(tag, " \t\r\n");
+        memmove(tag, tag + n, strlen(tag + n) + 1);
+        n = strlen(tag);
     }
     trii_mapping_close(&map);
     if (n == 0 || trii_weights_leads_out(tag))
