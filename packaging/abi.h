@@ -1522,6 +1522,7 @@ typedef struct tri_pipeline_options {
     uint64_t reserved[4];
 } tri_pipeline_options;
 tri_module *tri_pipeline(tri_module *const *own_stages, int n, const tri_pipeline_options *opt);
+tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages, const tri_pipeline_options *opt);
 typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
 tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tensor *target, tri_pipeline_loss_fn loss, void *arg);
 typedef struct tri_progress tri_progress;

@@ -19,6 +19,8 @@
  * computes. Ranks wait in the call for the shapes that come from the stage before, not for its
  * results.
  *
+ * A rank whose stages have no parameters has no optimizer, and calls tri_run instead.
+ *
  * Every rank updates and saves its own stages only (tri_save: a path for each rank). What is over
  * all of a network's gradients, tri_clip_grad_norm and tri_grad_scaler, refuses stages of several
  * ranks (UNSUPPORTED).
@@ -83,6 +85,22 @@ typedef struct tri_pipeline_options {
 TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
                                  const tri_pipeline_options *opt);
 
+/**
+ * The same for a network that is one: cuts a tri_nn_sequential into stages between its modules.
+ *
+ *   own_net   owned from now on, also on failure. Its modules keep their names in the state:
+ *             "5.weight". It is taken apart: hooks of its own do not run.
+ *   cuts      [n_stages - 1]: the names of the modules with which stages 1, 2, .. begin, in their
+ *             order: {"3", "6"}. NULL: where the stages' numbers of parameters are most equal (the
+ *             largest is as small as it can be); every stage has a module at least.
+ *   n_stages  in all, such as the number of ranks
+ *
+ * Errors: those of tri_pipeline; INVALID_ARG (not a tri_nn_sequential, a part of another module, no
+ * such module, another order, more stages than modules).
+ */
+TRI_API tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages,
+                                       const tri_pipeline_options *opt);
+
 /* The mean loss of the samples that it gets, a scalar; only records. target: the rows of the output
  * have the same numbers in the batch. */
 typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
@@ -115,6 +133,7 @@ TRI_API tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tenso
 /* They wait for peers: messages name the line of the caller (call_site.h). */
 #ifndef TRI_NO_SITES
 #define tri_pipeline(...) TRI_SITE_(tri_pipeline(__VA_ARGS__))
+#define tri_pipeline_split(...) TRI_SITE_(tri_pipeline_split(__VA_ARGS__))
 #define tri_pipeline_step(...) TRI_SITE_(tri_pipeline_step(__VA_ARGS__))
 #endif
 

@@ -118,6 +118,8 @@ static tri_module *good_module(const char *function)
         is(function, "tri_ddp_join") || is(function, "tri_ddp_stats") ||
         is(function, "tri_ddp_volume"))
         return tri_ddp(tri_nn_linear(3, 2, NULL), NULL);
+    if (is(function, "tri_pipeline_split"))
+        return tri_nn_sequential(tri_nn_linear(3, 2, NULL));
     if (is(function, "tri_pipeline_step"))
         return tri_pipeline((tri_module *[]){tri_nn_linear(3, 2, NULL)}, 1, NULL);
     if (is(function, "tri_module_load"))

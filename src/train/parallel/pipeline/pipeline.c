@@ -17,9 +17,11 @@
 /* For norms, which would be those of one rank (train/optim/square_norm.c). */
 static void mark_stages(const trii_pipeline *p, bool in_stage)
 {
-    for (int k = 0; k < p->n_local && p->shape.ranks > 1 && p->stages != NULL; k++)
-        for (int64_t i = 0; p->stages[k] != NULL && i < tri_module_state_count(p->stages[k]); i++)
-            tri_module_state(p->stages[k], i).tensor->in_stage = in_stage;
+    int n = p->shape.ranks > 1 && p->first != NULL ? p->first[p->n_local] : 0;
+
+    for (int k = 0; k < n; k++)
+        for (int64_t i = 0; i < tri_module_state_count(p->parts[k]); i++)
+            tri_module_state(p->parts[k], i).tensor->in_stage = in_stage;
 }
 
 static void pipeline_destroy(tri_module *self)
@@ -28,7 +30,8 @@ static void pipeline_destroy(tri_module *self)
 
     mark_stages(p, false);
     tri_group_unref(p->group);
-    trii_free(p->stages);
+    trii_free(p->parts);
+    trii_free(p->first);
     trii_free(p->actions);
 }
 
@@ -67,7 +70,8 @@ trii_pipeline *trii_pipeline_of(tri_module *module)
 
 typedef struct request {
     const trii_pipeline_shape *shape;
-    const char *why; /* this rank's call has failed; NULL: it has not */
+    const int *first; /* of the recipe */
+    const char *why;  /* this rank's call has failed; NULL: it has not */
 } request;
 
 static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
@@ -85,18 +89,23 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
 
 static tri_status hash_request(void *ctx, int64_t index, uint64_t *hash_out)
 {
+    const request *r = ctx;
     char line[TRII_AGREE_LINE];
 
     describe(ctx, index, line);
     *hash_out = trii_hash_text(TRII_HASH_SEED, line);
+    if (r->why == NULL && r->first != NULL)
+        *hash_out =
+            trii_hash(*hash_out, r->first, ((size_t)r->shape->stages + 1) * sizeof(*r->first));
     return TRI_OK;
 }
 
 /* status: of this rank so far, with its line. */
-static tri_status agree(tri_group *group, const trii_pipeline_shape *shape, tri_status status)
+static tri_status agree(tri_group *group, const trii_pipeline_shape *shape, const int *first,
+                        tri_status status)
 {
     char line[TRII_ERR_BYTES];
-    request r = {.shape = shape};
+    request r = {.shape = shape, .first = first};
     const trii_agreement agreement = {
         .group = group, .n = 1, .ctx = &r, .hash = hash_request, .describe = describe};
     trii_difference found;
@@ -111,100 +120,154 @@ static tri_status agree(tri_group *group, const trii_pipeline_shape *shape, tri_
     }
     if (met != TRI_OK || found.rank == 0)
         return met;
-    return TRII_FAIL(TRI_ERR_MISMATCH, "rank %d has %s; rank 0 has %s", found.rank, found.line,
+    return TRII_FAIL(TRI_ERR_MISMATCH, "rank %d has %s%s; rank 0 has %s", found.rank, found.line,
+                     strcmp(found.line, found.line_of_0) == 0 ? ", cut at other modules" : "",
                      found.line_of_0);
 }
 
 /* --- making it ------------------------------------------------------------ */
 
-/* Takes this rank's stages, and destroys the others. */
-static tri_status take_stages(tri_module *model, trii_pipeline *p, tri_module *const *stages, int n,
-                              tri_status status)
+static int first_of(const trii_pipeline_recipe *r, int stage)
 {
-    int local = 0;
+    return r->first != NULL ? r->first[stage] : stage;
+}
 
-    for (int s = 0; s < n && stages != NULL; s++) {
+/* The same module has been in the list before. */
+static bool is_repeated(const trii_pipeline_recipe *r, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (r->modules[k] == r->modules[i])
+            return true;
+    return false;
+}
+
+static void destroy_module(const trii_pipeline_recipe *r, int i)
+{
+    if (r->modules[i] != NULL && !is_repeated(r, i))
+        tri_module_destroy(r->modules[i]); /* unless a parent has it */
+}
+
+static tri_status check_part(const trii_pipeline_recipe *r, const trii_pipeline *p, int stage,
+                             int i)
+{
+    const tri_module *wrapper;
+
+    if (r->modules[i] == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "stage %d is NULL on rank %d, whose it is", stage,
+                         p->rank);
+    wrapper = trii_module_wrapper(r->modules[i], NULL);
+    if (wrapper != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "stage %d is %s, or has one inside: stages are plain networks", stage,
+                         tri_module_type(wrapper));
+    return TRI_OK;
+}
+
+/* Adds a module to the pipeline, or destroys it. */
+static tri_status take_part(tri_module *model, const trii_pipeline_recipe *r, trii_pipeline *p,
+                            int stage, int i)
+{
+    tri_status status = check_part(r, p, stage, i);
+    char number[16];
+
+    if (status != TRI_OK) {
+        destroy_module(r, i);
+        return status;
+    }
+    snprintf(number, sizeof(number), "%d", stage);
+    trii_module_adopt(model, r->names != NULL ? r->names[i] : number, r->modules[i]);
+    return tri_module_status(model);
+}
+
+/* Takes this rank's stages, and destroys the others. */
+static tri_status take_parts(tri_module *model, trii_pipeline *p, const trii_pipeline_recipe *r,
+                             tri_status status)
+{
+    int local = 0, n = 0;
+
+    for (int s = 0; s < r->stages && r->modules != NULL; s++) {
         bool is_mine = status == TRI_OK && trii_pipeline_rank_of(&p->shape, s) == p->rank;
-        char name[16];
 
-        if (!is_mine) {
-            if (stages[s] != NULL && stages[s]->parent == NULL)
-                tri_module_destroy(stages[s]);
-            continue;
+        for (int i = first_of(r, s); i < first_of(r, s + 1); i++) {
+            if (!is_mine || status != TRI_OK) {
+                destroy_module(r, i);
+                continue;
+            }
+            status = take_part(model, r, p, s, i);
+            if (status == TRI_OK)
+                p->parts[n++] = r->modules[i];
         }
-        snprintf(name, sizeof(name), "%d", s);
-        if (stages[s] == NULL) {
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "stage %d is NULL on rank %d, whose it is", s,
-                               p->rank);
-            continue;
-        }
-        if (trii_module_wrapper(stages[s], NULL) != NULL) {
-            status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                               "stage %d is %s, or has one inside: stages are plain networks", s,
-                               tri_module_type(trii_module_wrapper(stages[s], NULL)));
-            tri_module_destroy(stages[s]);
-            continue;
-        }
-        trii_module_adopt(model, name, stages[s]);
-        status = tri_module_status(model);
-        if (status == TRI_OK)
-            p->stages[local++] = stages[s];
+        if (is_mine && status == TRI_OK)
+            p->first[++local] = n;
     }
     return status;
 }
 
 /* A tensor of two stages would be two of different values on two ranks. */
-static tri_status check_shared(const trii_pipeline_shape *shape, tri_module *const *stages, int a,
-                               int b)
+static tri_status check_shared(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r,
+                               int a, int b)
 {
-    for (int64_t i = 0; i < tri_module_state_count(stages[a]); i++)
-        for (int64_t k = 0; k < tri_module_state_count(stages[b]); k++) {
-            tri_state_entry one = tri_module_state(stages[a], i);
-            tri_state_entry other = tri_module_state(stages[b], k);
+    tri_module *one = r->modules[a], *other = r->modules[b];
 
-            if (one.tensor == other.tensor)
+    for (int64_t i = 0; one != NULL && i < tri_module_state_count(one); i++)
+        for (int64_t k = 0; other != NULL && k < tri_module_state_count(other); k++)
+            if (tri_module_state(one, i).tensor == tri_module_state(other, k).tensor)
                 return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                                 "%s of stage %d on rank %d is %s of stage %d on rank %d: it "
-                                 "cannot be in stages of different ranks",
-                                 one.name, a, trii_pipeline_rank_of(shape, a), other.name, b,
-                                 trii_pipeline_rank_of(shape, b));
-        }
+                                 "%s of module %d is %s of module %d: the %d ranks share no "
+                                 "tensor, so keep it in the stages of one",
+                                 tri_module_state(one, i).name, a, tri_module_state(other, k).name,
+                                 b, shape->ranks);
     return TRI_OK;
 }
 
-static tri_status check_all_shared(const trii_pipeline_shape *shape, tri_module *const *stages)
+static tri_status check_pair(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r,
+                             int one, int other)
 {
     tri_status status = TRI_OK;
 
-    for (int a = 0; a < shape->stages; a++)
-        for (int b = a + 1; b < shape->stages && status == TRI_OK; b++)
-            if (stages[a] != NULL && stages[b] != NULL &&
-                trii_pipeline_rank_of(shape, a) != trii_pipeline_rank_of(shape, b))
-                status = check_shared(shape, stages, a, b);
+    if (trii_pipeline_rank_of(shape, one) == trii_pipeline_rank_of(shape, other))
+        return TRI_OK;
+    for (int a = first_of(r, one); a < first_of(r, one + 1); a++)
+        for (int b = first_of(r, other); b < first_of(r, other + 1) && status == TRI_OK; b++)
+            status = check_shared(shape, r, a, b);
     return status;
 }
 
-static tri_status check_options(const trii_pipeline_shape *shape, tri_module *const *stages)
+static tri_status check_modules(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < first_of(r, r->stages); i++)
+        if (r->modules[i] != NULL && is_repeated(r, i))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module %d is in the list twice", i);
+    for (int a = 0; a < r->stages; a++)
+        for (int b = a + 1; b < r->stages && status == TRI_OK; b++)
+            status = check_pair(shape, r, a, b);
+    return status;
+}
+
+static tri_status check_recipe(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r)
 {
     tri_status status;
 
-    if (stages == NULL)
+    if (r->modules == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "own_stages is NULL");
     if (shape->schedule == TRI_PIPELINE_ZERO_BUBBLE || shape->schedule == TRI_PIPELINE_ZBV)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "schedule %s has no execution yet: 1f1b, gpipe, interleaved or looped_bfs",
                          trii_pipeline_schedule_name(shape->schedule));
     status = trii_pipeline_shape_check(shape);
-    return status == TRI_OK ? check_all_shared(shape, stages) : status;
+    return status == TRI_OK ? check_modules(shape, r) : status;
 }
 
-static tri_status take_room(trii_pipeline *p)
+static tri_status take_room(trii_pipeline *p, const trii_pipeline_recipe *r)
 {
     p->n_local = p->shape.stages / p->shape.ranks;
     p->n_actions = trii_pipeline_action_count(&p->shape);
-    p->stages = trii_alloc((size_t)p->n_local, sizeof(tri_module *), "stages");
+    p->parts = trii_alloc((size_t)first_of(r, r->stages) + 1, sizeof(tri_module *), "stages");
+    p->first = trii_alloc((size_t)p->n_local + 1, sizeof(*p->first), "stages");
     p->actions = trii_alloc((size_t)p->n_actions, sizeof(*p->actions), "schedule");
-    if (p->stages == NULL || p->actions == NULL)
+    if (p->parts == NULL || p->first == NULL || p->actions == NULL)
         return TRI_ERR_NO_MEMORY;
     trii_pipeline_actions(&p->shape, p->rank, p->actions);
     return TRI_OK;
@@ -223,29 +286,34 @@ static tri_status find_group(const tri_pipeline_options *opt, tri_group **group_
     return status == TRI_OK ? trii_group_takes_host_memory(*group_out) : status;
 }
 
-static tri_status make(tri_module *model, tri_module *const *own_stages, int n,
-                       const tri_pipeline_options *opt, tri_status status)
+static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
+                       const tri_pipeline_options *opt)
 {
     trii_pipeline *p = model->data;
     tri_group *group = NULL;
-    tri_status found = find_group(opt, &group);
+    tri_status status = r->status, found;
+    char line[TRII_ERR_BYTES];
 
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    found = find_group(opt, &group);
     if (found != TRI_OK)
-        return take_stages(model, p, own_stages, n, found);
+        return take_parts(model, p, r, found);
+    if (status != TRI_OK)
+        trii_err_set("%s", line);
     p->rank = tri_group_rank(group);
     p->shape = (trii_pipeline_shape){
         .schedule = opt->schedule,
         .ranks = tri_group_size(group),
-        .stages = n,
+        .stages = r->stages,
         .microbatches = opt->n_microbatches != 0 ? opt->n_microbatches : tri_group_size(group)};
     if (status == TRI_OK)
-        status = check_options(&p->shape, own_stages);
+        status = check_recipe(&p->shape, r);
     if (status == TRI_OK)
-        status = take_room(p);
-    status = take_stages(model, p, own_stages, n, status);
+        status = take_room(p, r);
+    status = take_parts(model, p, r, status);
     if (tri_group_size(group) == 1)
         return status;
-    status = agree(group, &p->shape, status);
+    status = agree(group, &p->shape, r->first, status);
     if (status == TRI_OK)
         status = tri_group_split(group, 0, p->rank, NULL, &p->group);
     if (status == TRI_OK)
@@ -253,26 +321,36 @@ static tri_status make(tri_module *model, tri_module *const *own_stages, int n,
     return status;
 }
 
-tri_module *(tri_pipeline)(tri_module *const *own_stages, int n, const tri_pipeline_options *opt)
+tri_module *trii_pipeline_make(const trii_pipeline_recipe *r)
 {
     static const tri_pipeline_options defaults;
+    const tri_pipeline_options *opt = r->options != NULL ? r->options : &defaults;
     tri_module *model = tri_module_create(&pipeline_class);
-    tri_status status = TRII_CHECK_RESERVED(tri_pipeline_options, opt);
+    tri_status status;
 
-    opt = opt != NULL ? opt : &defaults;
     if (trii_pipeline_of(model) == NULL || trii_module_is_shared(model)) {
         if (opt->group != NULL)
             tri_group_abort(opt->group, "tri_pipeline: out of memory");
-        for (int s = 0; s < n && own_stages != NULL; s++)
-            tri_module_destroy(own_stages[s]);
+        for (int i = 0; r->modules != NULL && i < first_of(r, r->stages); i++)
+            destroy_module(r, i);
         return model;
     }
-    status = make(model, own_stages, n, opt, status);
+    status = make(model, r, opt);
     if (status != TRI_OK) {
-        (void)TRII_FAIL_CTX(status, "tri_pipeline");
+        (void)TRII_FAIL_CTX(status, "%s", r->call);
         trii_module_fail(model, status);
     }
     return model;
+}
+
+tri_module *(tri_pipeline)(tri_module *const *own_stages, int n, const tri_pipeline_options *opt)
+{
+    return trii_pipeline_make(
+        &(trii_pipeline_recipe){.call = "tri_pipeline",
+                                .options = opt,
+                                .modules = own_stages,
+                                .stages = n,
+                                .status = TRII_CHECK_RESERVED(tri_pipeline_options, opt)});
 }
 
 tri_tensor *(tri_pipeline_step)(tri_module *pipe, tri_tensor *x, tri_tensor *target,

@@ -96,7 +96,7 @@ static const char *share_a_weight(rank_env *env)
     tri_module_add_parameter(stages[1], "head", weight);
     pipe = tri_pipeline(stages, 2, &(tri_pipeline_options){.group = group});
     RANK_FAILS(env, tri_module_status(pipe), TRI_ERR_UNSUPPORTED,
-               "weight of stage 0 on rank 0 is head of stage 1 on rank 1");
+               "weight of module 0 is head of module 1: the 2 ranks share no tensor");
     tri_module_destroy(pipe);
     tri_group_unref(group);
     return NULL;
@@ -145,7 +145,8 @@ static void stages_and_options_are_checked(void **state)
     check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_UNSUPPORTED,
                   "schedule zbv has no execution yet");
     o.schedule = TRI_PIPELINE_INTERLEAVED;
-    check_refused(tri_pipeline((tri_module *[]){stage, stage}, 2, &o), TRI_ERR_INVALID_ARG, "");
+    check_refused(tri_pipeline((tri_module *[]){stage, stage}, 2, &o), TRI_ERR_INVALID_ARG,
+                  "module 1 is in the list twice");
     o.schedule = TRI_PIPELINE_GPIPE;
     check_refused(
         tri_pipeline((tri_module *[]){tri_ddp(one_stage(), &(tri_ddp_options){.group = group})}, 1,

@@ -11,12 +11,27 @@
 typedef struct trii_pipeline {
     trii_pipeline_shape shape;
     int rank, n_local;
-    tri_group *group;    /* of its own; NULL: there is one rank */
-    tri_module **stages; /* [n_local], this rank's in ascending order; owned by the module */
+    tri_group *group; /* of its own; NULL: there is one rank */
+    /* This rank's modules in their order; owned by the module. Stage k of those here is parts
+     * first[k] to first[k + 1] - 1. */
+    tri_module **parts;
+    int *first; /* [n_local + 1] */
     trii_pipeline_action *actions;
     int64_t n_actions;
     uint64_t generation; /* of the step in which it last recorded */
 } trii_pipeline;
+
+/* What a pipeline is made of. Modules are owned by what makes it, also on failure. */
+typedef struct trii_pipeline_recipe {
+    const char *call;
+    const tri_pipeline_options *options; /* NULL: all defaults */
+    tri_module *const *modules;
+    const char *const *names; /* of the modules; NULL: of one, the number of its stage */
+    const int *first;         /* [stages + 1]: the modules of each stage; NULL: one */
+    int stages;
+    tri_status status; /* why it cannot be made, with the error line */
+} trii_pipeline_recipe;
+tri_module *trii_pipeline_make(const trii_pipeline_recipe *recipe);
 
 /* NULL: the module is no pipeline. */
 trii_pipeline *trii_pipeline_of(tri_module *module);

@@ -269,6 +269,13 @@ static tri_status take_loss(pass *t, const trii_pipeline_action *a)
     return tri_tensor_status(t->loss);
 }
 
+static tri_tensor *run_stage(const trii_pipeline *p, int local, tri_tensor *x)
+{
+    for (int i = p->first[local]; i < p->first[local + 1]; i++)
+        x = tri_forward(p->parts[i], x);
+    return x;
+}
+
 static tri_status forward(pass *t, const trii_pipeline_action *a)
 {
     piece *at = piece_of(t, a->stage, a->microbatch);
@@ -281,7 +288,7 @@ static tri_status forward(pass *t, const trii_pipeline_action *a)
         status = receive_next(t, a);
     if (status != TRI_OK)
         return status;
-    at->out = tri_forward(t->p->stages[local_of(t, a->stage)], in);
+    at->out = run_stage(t->p, local_of(t, a->stage), in);
     status = tri_tensor_status(at->out);
     if (status == TRI_OK)
         status = trii_resolve(t->step, at->out, &out);

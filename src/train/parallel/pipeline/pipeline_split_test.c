@@ -1,0 +1,238 @@
+/* pipeline_split_test.c - a network that is cut into stages, by names and by parameters. */
+#include "testing/pipeline_ranks.h"
+#include "train/parallel/pipeline/pipeline_internal.h"
+
+#define STAGES 3
+
+typedef struct cut_job {
+    const char *const *cuts;
+    int steps;
+    const char *sizes; /* modules of each rank, "0 1; 2; 3 4" */
+    double want[4];    /* losses */
+} cut_job;
+
+/* Linear layers of 42, 42 and 21 numbers, with tanh between them. */
+static tri_module *network(void)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&pipeline_drawing);
+    tri_manual_seed(3);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    net = tri_nn_sequential(tri_nn_linear(PIPELINE_WIDTH, PIPELINE_WIDTH, NULL), tri_nn_tanh(),
+                            tri_nn_linear(PIPELINE_WIDTH, PIPELINE_WIDTH, NULL), tri_nn_tanh(),
+                            tri_nn_linear(PIPELINE_WIDTH, PIPELINE_OUT, NULL), tri_nn_tanh());
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&pipeline_drawing);
+    return net;
+}
+
+static const char *children_of(tri_module *pipe, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < tri_module_child_count(pipe) && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? " " : "",
+                                 tri_module_name(tri_module_child(pipe, i)));
+    return text;
+}
+
+static const char *cut_rank(rank_env *env)
+{
+    const cut_job *job = env->arg;
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    char names[64], want[64], *part = want;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = tri_pipeline_split(network(), job->cuts, STAGES,
+                              &(tri_pipeline_options){.group = group, .n_microbatches = 4});
+    RANK_TRY(env, tri_module_status(pipe));
+    snprintf(want, sizeof(want), "%s", job->sizes);
+    for (int r = 0; r < env->rank; r++)
+        part = strchr(part, ';') + 2;
+    if (strchr(part, ';') != NULL)
+        *strchr(part, ';') = '\0';
+    if (strcmp(children_of(pipe, names, sizeof(names)), part) != 0)
+        return RANK_FAIL(env, "rank %d has modules %s, not %s", env->rank, names, part);
+    opt = tri_module_parameter_count(pipe) > 0 ? tri_sgd(pipe, 0.1, NULL) : NULL;
+    for (int step = 0; step < job->steps; step++) {
+        tri_tensor *loss = tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+        double got = 0;
+
+        RANK_TRY(env, opt != NULL ? tri_optimizer_step(opt) : tri_run());
+        RANK_TRY(env, tri_item_status(loss, &got));
+        RANK_TRY(env, tri_step_end_status());
+        if (!(fabs(got - job->want[step]) <= 1e-9))
+            return RANK_FAIL(env, "loss %d is %.17g, not %.17g", step, got, job->want[step]);
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static void expect_cut(const char *const *cuts, const char *sizes)
+{
+    cut_job job = {.cuts = cuts, .steps = 3, .sizes = sizes};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    tri_module *net = network();
+    tri_optimizer *opt = tri_sgd(net, 0.1, NULL);
+
+    for (int step = 0; step < job.steps; step++) {
+        tri_tensor *loss = tri_mse_loss(tri_forward(net, x), y, NULL);
+
+        tri_backward(loss);
+        CHECK_OK(tri_optimizer_step(opt));
+        job.want[step] = tri_item(loss);
+        tri_step_end();
+    }
+    run_threads(STAGES, NULL, cut_rank, &job);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+static void a_network_is_cut_at_names(void **state)
+{
+    (void)state;
+    expect_cut((const char *const[]){"2", "4"}, "0 1; 2 3; 4 5");
+    expect_cut((const char *const[]){"1", "5"}, "0; 1 2 3 4; 5"); /* the last has no parameters */
+}
+
+static void a_network_is_cut_where_parameters_are_equal(void **state)
+{
+    (void)state;
+    expect_cut(NULL, "0 1; 2 3; 4 5");
+}
+
+/* 7 | 1 1 1 1 | 1 1 1: the largest is as small as it can be, whatever the others are. */
+static void no_cut_has_a_smaller_largest_stage(void **state)
+{
+    static const int widths[] = {5, 1, 1, 2, 1, 4, 1, 3};
+    enum { MODULES = sizeof(widths) / sizeof(widths[0]) };
+    tri_module *list[MODULES];
+    int64_t weights[MODULES], best;
+
+    (void)state;
+    for (int i = 0; i < MODULES; i++)
+        weights[i] = 1 + widths[i];
+    for (int stages = 1; stages <= MODULES; stages++) {
+        tri_group *group = NULL;
+        tri_store *store = NULL;
+        tri_module *pipe;
+
+        CHECK_OK(tri_store_hash(&store));
+        CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+        for (int i = 0; i < MODULES; i++)
+            list[i] = tri_nn_linear(widths[i], 1, NULL);
+        best = INT64_MAX;
+        for (unsigned cuts = 0; cuts < 1u << (MODULES - 1); cuts++) {
+            int64_t sum = 0, largest = 0;
+
+            if (__builtin_popcount(cuts) != stages - 1)
+                continue;
+            for (int i = 0; i < MODULES; i++) {
+                sum += weights[i];
+                largest = sum > largest ? sum : largest;
+                if ((cuts >> i & 1) != 0)
+                    sum = 0;
+            }
+            best = largest < best ? largest : best;
+        }
+        pipe = tri_pipeline_split(
+            tri_nn_sequential_of(MODULES, list), NULL, stages,
+            &(tri_pipeline_options){.group = group, .schedule = TRI_PIPELINE_LOOPED_BFS});
+        CHECK_OK(tri_module_status(pipe));
+        assert_int_equal(tri_module_child_count(pipe), MODULES);
+        for (int s = 0; s < stages; s++) {
+            int64_t sum = 0;
+            const trii_pipeline *p = trii_pipeline_of(pipe);
+
+            assert_true(p->first[s + 1] > p->first[s]);
+            for (int i = p->first[s]; i < p->first[s + 1]; i++)
+                sum += weights[i];
+            assert_true(sum <= best);
+        }
+        tri_module_destroy(pipe);
+        tri_group_unref(group);
+        tri_store_unref(store);
+    }
+}
+
+/* --- refused -------------------------------------------------------------- */
+
+static void refuse(tri_group *group, tri_module *net, const char *const *cuts, int stages,
+                   const char *part)
+{
+    tri_module *pipe = tri_pipeline_split(
+        net, cuts, stages,
+        &(tri_pipeline_options){.group = group, .schedule = TRI_PIPELINE_LOOPED_BFS});
+
+    CHECK_FAILS(tri_module_status(pipe), TRI_ERR_INVALID_ARG, part);
+    tri_module_destroy(pipe);
+}
+
+static void cuts_are_checked(void **state)
+{
+    tri_group *group = NULL;
+    tri_store *store = NULL;
+    tri_module *outer;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+    refuse(group, NULL, NULL, 2, "tri_pipeline_split: own_net is NULL");
+    refuse(group, tri_nn_linear(2, 2, NULL), NULL, 1, "the network is a Linear");
+    refuse(group, network(), NULL, 7, "7 stages of a network of 6 modules");
+    refuse(group, network(), NULL, 0, "0 stages of a network of 6 modules");
+    refuse(group, tri_nn_sequential_of(0, NULL), NULL, 1, "1 stages of a network of 0 modules");
+    refuse(group, network(), (const char *const[]){"9"}, 2,
+           "no module of the network is called \"9\" (\"0\" to \"5\")");
+    refuse(group, network(), (const char *const[]){"0"}, 2,
+           "stage 1 cannot begin with \"0\", since the stage before begins with \"0\"");
+    refuse(group, network(), (const char *const[]){"3", "2"}, 3, "stage 2 cannot begin with \"2\"");
+    refuse(group, network(), (const char *const[]){NULL}, 2, "cuts[0] is NULL");
+    outer = tri_nn_sequential(network());
+    refuse(group, tri_module_child(outer, 0), NULL, 2, "a part of another module");
+    CHECK_OK(tri_module_status(outer));
+    tri_module_destroy(outer);
+    tri_group_unref(group);
+    tri_store_unref(store);
+}
+
+static const char *cut_differently(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_module *pipe;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = tri_pipeline_split(network(), (const char *const[]){env->rank == 0 ? "2" : "3"}, 2,
+                              &(tri_pipeline_options){.group = group});
+    RANK_FAILS(env, tri_module_status(pipe), TRI_ERR_MISMATCH, ", cut at other modules; rank 0");
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void ranks_that_cut_differently_are_named(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, cut_differently, NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_network_is_cut_at_names),
+    cmocka_unit_test(a_network_is_cut_where_parameters_are_equal),
+    cmocka_unit_test(no_cut_has_a_smaller_largest_stage),
+    cmocka_unit_test(cuts_are_checked),
+    cmocka_unit_test(ranks_that_cut_differently_are_named),
+};
+
+TEST_MAIN(tests)
