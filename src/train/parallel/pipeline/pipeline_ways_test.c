@@ -85,6 +85,7 @@ typedef struct way {
     bool frozen;    /* the first stage */
     bool only_own;  /* each rank builds its own stage alone */
     int passes;     /* for one update */
+    bool reads;     /* rank 0 alone reads each loss: the others must run the pass, too */
     double want[2]; /* losses of two updates */
 } way;
 
@@ -122,8 +123,11 @@ static const char *train_in_a_way(rank_env *env)
         tri_tensor *loss = NULL;
         double got = 0;
 
-        for (int i = 0; i < w->passes; i++)
+        for (int i = 0; i < w->passes; i++) {
             loss = tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+            if (w->reads && env->rank == 0)
+                RANK_TRY(env, tri_item_status(loss, &got));
+        }
         RANK_TRY(env, tri_optimizer_step(opt));
         RANK_TRY(env, tri_item_status(loss, &got));
         RANK_TRY(env, tri_step_end_status());
@@ -190,6 +194,7 @@ static void passes_add_up(void **state)
 {
     (void)state;
     compare_way((way){.passes = 2});
+    compare_way((way){.passes = 3, .reads = true});
 }
 
 /* --- a step that fails ---------------------------------------------------- */
