@@ -121,8 +121,8 @@ typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *targ
  * a second call within one step runs the first.
  *
  * Errors, carried by the result and by the step, after which the pipeline has ended on all ranks:
- * INVALID_ARG (pipe, x, target, loss), MISMATCH (ranks are in different calls), those of the stages
- * and of the group.
+ * INVALID_ARG (pipe, x, target, loss), MISMATCH (ranks are in different calls), UNSUPPORTED
+ * (tri_ddp or tri_zero is around the pipeline), those of the stages and of the group.
  */
 TRI_API tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tensor *target,
                                       tri_pipeline_loss_fn loss, void *arg);

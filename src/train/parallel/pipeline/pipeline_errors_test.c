@@ -134,7 +134,7 @@ static void stages_and_options_are_checked(void **state)
                   "tri_pipeline: own_stages is NULL");
     check_refused(tri_pipeline((tri_module *[]){NULL}, 1, &o), TRI_ERR_INVALID_ARG,
                   "stage 0 is NULL on rank 0, whose it is");
-    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 0, &o), TRI_ERR_INVALID_ARG,
+    check_refused(tri_pipeline((tri_module *[]){NULL}, 0, &o), TRI_ERR_INVALID_ARG,
                   "0 stages: 1 to 1024 are allowed");
     o.n_microbatches = -1;
     check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_INVALID_ARG,
@@ -332,6 +332,39 @@ static void a_norm_of_one_rank_is_refused(void **state)
     run_threads(2, NULL, clip, NULL);
 }
 
+/* Another group, as the data axis of a mesh. */
+static const char *wrap(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    tri_group *group = NULL, *data = NULL, *stages = NULL;
+    tri_module *pipe, *model;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_group_split(group, env->rank % 2, env->rank, NULL, &data));
+    RANK_TRY(env, tri_group_split(group, env->rank / 2, env->rank, NULL, &stages));
+    pipe = pipeline_make(&job, stages);
+    model = tri_ddp(pipe, &(tri_ddp_options){.group = data});
+    RANK_TRY(env, tri_module_status(model));
+    RANK_FAILS(env, tri_tensor_status(tri_pipeline_step(pipe, x, y, pipeline_mse, NULL)),
+               TRI_ERR_UNSUPPORTED, "is averaged by tri_ddp or tri_zero");
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_module_destroy(model);
+    tri_group_unref(data);
+    tri_group_unref(stages);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static void a_pipeline_that_is_wrapped_is_refused(void **state)
+{
+    (void)state;
+    run_threads(4, NULL, wrap, NULL);
+}
+
 /* --- ranks that are lost -------------------------------------------------- */
 
 /* Rank 1 of three goes after a step. */
@@ -396,6 +429,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_is_refused_ends_the_others_with_its_line),
     cmocka_unit_test(what_has_no_gradients_says_so),
     cmocka_unit_test(a_norm_of_one_rank_is_refused),
+    cmocka_unit_test(a_pipeline_that_is_wrapped_is_refused),
     cmocka_unit_test(a_rank_that_leaves_is_named),
     cmocka_unit_test(a_rank_that_does_not_come_is_named),
 };

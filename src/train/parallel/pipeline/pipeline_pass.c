@@ -113,13 +113,27 @@ static tri_status check_rows(const char *name, tri_tensor *batch)
     return TRI_OK;
 }
 
+/* tri_ddp and tri_zero would average each micro-batch for itself, by counts that a stage has not.
+ */
+static tri_status check_strategies(const trii_pipeline *p)
+{
+    for (int k = 0; k < p->first[p->n_local]; k++)
+        for (int64_t i = 0; i < tri_module_state_count(p->parts[k]); i++)
+            if (tri_module_state(p->parts[k], i).tensor->placed != NULL)
+                return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                                 "%s is averaged by tri_ddp or tri_zero: a pipeline has its "
+                                 "parameters to itself",
+                                 tri_module_state(p->parts[k], i).name);
+    return TRI_OK;
+}
+
 /* What this rank's stages need beside messages. */
 static tri_status check_inputs(pass *t)
 {
     const trii_pipeline_inputs *in = t->inputs;
-    tri_status status = TRI_OK;
+    tri_status status = check_strategies(t->p);
 
-    if (is_here(t, 0)) {
+    if (status == TRI_OK && is_here(t, 0)) {
         status = check_rows("x", in->x);
         if (status == TRI_OK)
             t->rows = tri_tensor_size(in->x, 0);
