@@ -85,6 +85,7 @@ typedef struct way {
     bool frozen;    /* the first stage */
     bool only_own;  /* each rank builds its own stage alone */
     int passes;     /* for one update */
+    bool recompute; /* all stages are computed again for their backwards */
     bool reads;     /* rank 0 alone reads each loss: the others must run the pass, too */
     double want[2]; /* losses of two updates */
 } way;
@@ -98,6 +99,8 @@ static tri_module *build(const way *w, rank_env *env, tri_group *group)
     pipeline_stages(stages, plain.stages, true);
     if (w->frozen)
         tri_module_requires_grad(stages[0], false);
+    for (int s = 0; s < plain.stages && w->recompute; s++)
+        tri_module_set_recompute(stages[s], true);
     for (int s = 0; s < plain.stages && w->only_own; s++) {
         if (s == env->rank)
             continue;
@@ -190,6 +193,12 @@ static void a_rank_may_build_its_own_stage_alone(void **state)
     compare_way((way){.only_own = true, .passes = 1});
 }
 
+static void stages_may_be_computed_again(void **state)
+{
+    (void)state;
+    compare_way((way){.recompute = true, .passes = 1});
+}
+
 static void passes_add_up(void **state)
 {
     (void)state;
@@ -251,6 +260,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(evaluation_is_that_of_one_process),
     cmocka_unit_test(a_frozen_first_stage_gets_no_gradients),
     cmocka_unit_test(a_rank_may_build_its_own_stage_alone),
+    cmocka_unit_test(stages_may_be_computed_again),
     cmocka_unit_test(passes_add_up),
     cmocka_unit_test(a_kernel_that_fails_ends_all_ranks_and_changes_nothing),
 };
