@@ -101,7 +101,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
 
 /* Parameters and buffers of a module under PyTorch's names, as one safetensors file. Errors:
  * INVALID_ARG, NO_MEMORY, IO, as tri_safetensors_write, and those of the module. If the module's
- * parameters are sharded (stage 3 of tri_zero), all ranks call it, and the first one writes. */
+ * parameters are sharded (stage 3 of tri_zero) or cut (tri_parallelize), all ranks call it, and the
+ * first one writes. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
 /* Loads such a file, one of torch.save, a folder of such files with the index that hubs put there
  * (or the index's path), or one of torch.distributed.checkpoint or of DeepSpeed: contents decide.
@@ -109,8 +110,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path)
  * allowed) say otherwise, every tensor of the module must be in the file with its shape and dtype,
  * and every tensor of the file in the module; if not, FORMAT names the first that are not, and the
  * module is unchanged. Errors: also NOT_FOUND; IO, NO_MEMORY (of a folder a part may be loaded);
- * those of the module. If its parameters are sharded, all ranks call it, each with a file that it
- * can read. As for tri_torch_open, nobody may shorten a file meanwhile. */
+ * those of the module. If its parameters are sharded or cut, all ranks call it, each with a file
+ * that it can read. As for tri_torch_open, nobody may shorten a file meanwhile. */
 TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
                                            const tri_load_options *opt);
 

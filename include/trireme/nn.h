@@ -369,14 +369,15 @@ typedef struct tri_load_options {
  *
  * Errors: INVALID_ARG with the names that are missing, unexpected or of another shape or dtype
  * (the first few and how many more), NO_MEMORY; then the module is unchanged. Of a module that is
- * sharded (zero.h) all ranks load together, and a failure of one is one of all.
+ * sharded (zero.h) or cut (parallelize.h) all ranks load together, whole tensors of which each
+ * keeps its own, and a failure of one is one of all.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
                                                   const tri_state_source *sources, int64_t n,
                                                   const tri_load_options *opt);
 /* A hash of names, dtypes and plain contents of the state: two ranks with equal hashes have, in all
  * probability, equal replicas. Runs what was recorded. If parameters are sharded (stage 3 of
- * tri_zero), all ranks call it. */
+ * tri_zero) or cut (tri_parallelize), all ranks call it, and get that of whole tensors. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
 /* --- initial values ------------------------------------------------------- */

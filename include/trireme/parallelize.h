@@ -30,11 +30,11 @@
  * tri_checkpoint_save, on all ranks of the group, writes the parts as parts of whole tensors, which
  * tri_checkpoint_restore reads on any number of ranks, cut otherwise or not at all. With replicas
  * the group saves that is first along the other axis (tri_mesh_coordinate 0); all may restore.
- * tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
+ * tri_save, tri_load, tri_module_load and tri_module_hash know whole tensors, and all ranks of the
+ * group call them. tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
  *
  * What is not there yet is refused: tri_zero, tri_fully_shard and tri_data_parallel around such a
- * network; tri_save, tri_load, tri_module_load and tri_module_hash of it (load before the call,
- * save checkpoints); the same parameter in several modules. Two things are not refused, and cannot
+ * network; the same parameter in several modules. Two things are not refused, and cannot
  * be seen by the library: a program that reads a cut parameter itself (tri_module_find; so does
  * tri_model_gpt2 with "wte") gets this rank's part, and a dropout of cut values, between the two
  * layers or of attention's weights, draws the same mask for each rank's part, which is another one

@@ -88,7 +88,8 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
     for (int64_t i = 0; status == TRI_OK && i < tri_module_state_count(module); i++) {
         const tri_tensor *tensor = tri_module_state(module, i).tensor;
 
-        if (trii_held_of(tensor) != NULL && tensor->elsewhere == NULL)
+        if (trii_held_of(tensor) != NULL && tensor->elsewhere == NULL &&
+            !trii_tensor_is_cut(tensor))
             status = trii_refuse_pieces("tri_load", "tri_checkpoint_restore loads");
     }
     if (status == TRI_OK)
@@ -181,8 +182,9 @@ static tri_status check_module(tri_module *module, const trii_part_reader *part)
 
         if (at >= 0)
             state = tri_module_state(module, at);
-        if (trii_held_of(state.tensor) != NULL) {
+        if (trii_held_of(state.tensor) != NULL)
             status = check_state(part, i, state);
+        if (trii_held_of(state.tensor) != NULL && !trii_tensor_is_cut(state.tensor)) {
             /* A piece of the same whole is as good as the whole. */
             e.ndim = tri_tensor_ndim(state.tensor);
             for (int d = 0; d < e.ndim; d++)

@@ -53,7 +53,12 @@ static tri_status make_room(tri_module *module, whole *w)
     if (w->entries == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < w->n; i++) {
-        trii_state_describe(tri_module_state(module, i), &w->entries[i]);
+        tri_state_entry state = tri_module_state(module, i);
+
+        trii_state_describe(state, &w->entries[i]);
+        memcpy(w->entries[i].shape, trii_whole_shape(state.tensor),
+               (size_t)w->entries[i].ndim * sizeof(int64_t));
+        w->entries[i].bytes = trii_whole_bytes(state.tensor);
         w->bytes += w->entries[i].bytes;
     }
     status = trii_pages_alloc(w->bytes, &w->data);
@@ -71,11 +76,14 @@ static tri_status copy_whole(tri_module *module, whole *w)
         tri_tensor *tensor = tri_module_state(module, i).tensor;
 
         status = trii_opened_next(&opened, tensor, status);
-        if (status == TRI_OK && trii_held_of(tensor) != NULL)
+        if (trii_tensor_is_cut(tensor))
+            status = trii_whole_collect(tensor, w->entries != NULL ? at : NULL, status);
+        else if (status == TRI_OK && trii_held_of(tensor) != NULL)
             status = trii_refuse_pieces("tri_save", "tri_checkpoint_save saves");
         if (status != TRI_OK || w->entries == NULL)
             continue;
-        status = tri_tensor_copy_out(tensor, at, w->entries[i].bytes);
+        if (!trii_tensor_is_cut(tensor))
+            status = tri_tensor_copy_out(tensor, at, w->entries[i].bytes);
         w->entries[i].data = at;
         at += w->entries[i].bytes;
     }
@@ -100,6 +108,8 @@ static tri_status save_whole(tri_module *module, const char *path, const char *c
     if (status == TRI_OK && tri_group_rank(group) == 0)
         status = make_room(module, &w);
     status = trii_ranks_meet(group, call, status);
+    if (status == TRI_OK) /* what pends, on all ranks alike */
+        status = trii_ranks_agree(group, tri_run());
     if (status == TRI_OK)
         status = copy_whole(module, &w);
     if (status == TRI_OK && w.entries != NULL)

@@ -92,12 +92,15 @@ static void shape_text(char *text, size_t bytes, tri_dtype dtype, const int64_t 
         snprintf(text + used, bytes - used, "]");
 }
 
+/* Of which this rank may have a part. */
 static bool shapes_equal(const tri_tensor *tensor, const tri_state_source *source)
 {
+    const int64_t *shape = trii_whole_shape(tensor);
+
     if (tensor->ndim != source->ndim)
         return false;
     for (int d = 0; d < tensor->ndim; d++)
-        if (tensor->shape[d] != source->shape[d])
+        if (shape[d] != source->shape[d])
             return false;
     return true;
 }
@@ -114,7 +117,7 @@ static void add_differing(const loading *l, names *list, const tri_state_entry *
     const tri_tensor *tensor = entry->tensor;
     char ours[64], theirs[64], line[TRI_STATE_NAME_MAX + 320];
 
-    shape_text(ours, sizeof(ours), tensor->dtype, tensor->shape, tensor->ndim);
+    shape_text(ours, sizeof(ours), tensor->dtype, trii_whole_shape(tensor), tensor->ndim);
     shape_text(theirs, sizeof(theirs), source->dtype, source->shape, source->ndim);
     if (source->dtype == TRI_DTYPE_NONE && l->reader != NULL)
         snprintf(line, sizeof(line), "%s is %s in the model, and what is loaded is %s", entry->name,
@@ -175,8 +178,8 @@ static tri_status match_one(loading *l, int64_t s)
     l->set++;
     if (converted) {
         add_differing(l, &l->converted, entry, source, ", converted from", "");
-        if (trii_tensor_bytes(entry->tensor) > l->most)
-            l->most = trii_tensor_bytes(entry->tensor);
+        if (trii_whole_bytes(entry->tensor) > l->most)
+            l->most = trii_whole_bytes(entry->tensor);
     }
     return TRI_OK;
 }
@@ -438,7 +441,9 @@ static double read_number(tri_dtype dtype, const void *data, int64_t i)
 
 static void convert(const tri_tensor *tensor, const tri_state_source *source, void *room)
 {
-    for (int64_t i = 0; i < tri_tensor_numel(tensor); i++) {
+    int64_t n = (int64_t)(trii_whole_bytes(tensor) / tri_dtype_size(tensor->dtype));
+
+    for (int64_t i = 0; i < n; i++) {
         double number = read_number(source->dtype, source->data, i);
 
         if (tensor->dtype == TRI_DTYPE_F64)
@@ -460,6 +465,8 @@ static tri_status agree(tri_module *module, tri_status status)
 
         if (tensor->elsewhere != NULL)
             return trii_ranks_agree(tensor->elsewhere->ranks(tensor), status);
+        if (trii_tensor_is_cut(tensor))
+            return trii_ranks_agree(tensor->held->group, status);
     }
     return status;
 }
@@ -501,7 +508,9 @@ tri_status trii_module_load(tri_module *module, const tri_state_source *sources,
             data = room;
         }
         status = trii_opened_next(&opened, tensor, status);
-        if (status == TRI_OK)
+        if (status == TRI_OK && trii_tensor_is_cut(tensor))
+            status = trii_whole_take(tensor, data);
+        else if (status == TRI_OK)
             status = tri_tensor_copy_in(tensor, data, trii_tensor_bytes(tensor));
         if (before == TRI_OK && status != TRI_OK)
             trii_err_prepend("%s", module->state[i].name);
@@ -515,13 +524,5 @@ tri_status trii_module_load(tri_module *module, const tri_state_source *sources,
 tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
                            const tri_load_options *opt)
 {
-    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
-        if (trii_tensor_is_cut(module->state[i].tensor))
-            return TRII_FAIL(
-                TRI_ERR_UNSUPPORTED,
-                "module_load: %s is cut over ranks (tri_parallelize): load before that "
-                "call, or by tri_checkpoint_restore",
-                module->state[i].name);
-    }
     return trii_module_load(module, sources, n, opt, NULL);
 }

@@ -219,24 +219,43 @@ uint64_t trii_hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
+static uint64_t hash_plain(const tri_state_entry *entry, const int64_t *shape, const void *plain,
+                           size_t bytes, uint64_t hash)
+{
+    int32_t kind[2] = {(int32_t)entry->tensor->dtype, entry->tensor->ndim};
+
+    hash = trii_hash_bytes(hash, entry->name, strlen(entry->name));
+    hash = trii_hash_bytes(hash, kind, sizeof(kind));
+    hash = trii_hash_bytes(hash, shape, (size_t)entry->tensor->ndim * sizeof(int64_t));
+    return trii_hash_bytes(hash, plain, bytes);
+}
+
 tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io)
 {
     size_t bytes = trii_tensor_bytes(entry->tensor);
     void *plain = trii_alloc_aligned(64, bytes, "state hash");
-    uint64_t hash = *hash_io;
-    int32_t kind[2] = {(int32_t)entry->tensor->dtype, entry->tensor->ndim};
     tri_status status;
 
     if (plain == NULL)
         return TRI_ERR_NO_MEMORY;
     status = tri_tensor_copy_out(entry->tensor, plain, bytes);
-    if (status == TRI_OK) {
-        hash = trii_hash_bytes(hash, entry->name, strlen(entry->name));
-        hash = trii_hash_bytes(hash, kind, sizeof(kind));
-        hash = trii_hash_bytes(hash, entry->tensor->shape,
-                               (size_t)entry->tensor->ndim * sizeof(int64_t));
-        *hash_io = trii_hash_bytes(hash, plain, bytes);
-    }
+    if (status == TRI_OK)
+        *hash_io = hash_plain(entry, entry->tensor->shape, plain, bytes, *hash_io);
+    trii_free(plain);
+    return status;
+}
+
+/* Of a tensor of which ranks have parts; collective. status: of this rank so far. */
+static tri_status hash_whole(const tri_state_entry *entry, uint64_t *hash_io, tri_status status)
+{
+    size_t bytes = trii_whole_bytes(entry->tensor);
+    void *plain = trii_alloc_aligned(64, bytes, "state hash");
+
+    if (status == TRI_OK && plain == NULL)
+        status = TRI_ERR_NO_MEMORY;
+    status = trii_whole_collect(entry->tensor, plain, status);
+    if (status == TRI_OK)
+        *hash_io = hash_plain(entry, trii_whole_shape(entry->tensor), plain, bytes, *hash_io);
     trii_free(plain);
     return status;
 }
@@ -249,18 +268,13 @@ tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
 
     if (status == TRI_OK && hash_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
-    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++) {
-        if (trii_tensor_is_cut(module->state[i].tensor))
-            status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                               "module_hash: %s is cut over ranks (tri_parallelize), and this one "
-                               "has but a part: hash what tri_checkpoint_save writes",
-                               module->state[i].name);
-    }
     if (status != TRI_OK)
         return status;
     for (int64_t i = 0; i < module->n_state; i++) {
         status = trii_opened_next(&opened, module->state[i].tensor, status);
-        if (status == TRI_OK)
+        if (trii_tensor_is_cut(module->state[i].tensor))
+            status = hash_whole(&module->state[i], &hash, status);
+        else if (status == TRI_OK)
             status = trii_hash_entry(&module->state[i], &hash);
     }
     status = trii_opened_end(&opened, status);

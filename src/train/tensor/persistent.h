@@ -6,11 +6,12 @@
 
 #include <trireme/tensor.h>
 
+#include "base/compiler.h"
+#include "train/tensor/piece.h"
 #include "train/tensor/storage.h"
 
 struct trii_placed;    /* train/dist/placement.h */
 struct trii_packed;    /* packed.h */
-struct trii_held;      /* piece.h */
 struct trii_elsewhere; /* elsewhere.h */
 
 struct tri_tensor {
@@ -82,11 +83,23 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
     return ((uintptr_t)tensor & 1u) != 0;
 }
 
-/* Whether the tensor is this rank's part of one (tri_parallelize), which nothing makes whole. */
+/* Whether the tensor is this rank's part of one (tri_parallelize). */
 static inline bool trii_tensor_is_cut(const tri_tensor *tensor)
 {
-    return tensor->held != NULL && tensor->elsewhere == NULL;
+    return tensor->held != NULL && tensor->elsewhere == NULL && tensor->held->tensor == NULL;
 }
+/* Of such a tensor the whole, else its own: for files and hashes, which know no ranks. */
+static inline const int64_t *trii_whole_shape(const tri_tensor *tensor)
+{
+    return trii_tensor_is_cut(tensor) ? tensor->held->shape : tensor->shape;
+}
+size_t trii_whole_bytes(const tri_tensor *tensor);
+/* All elements of a tensor that is cut, in row-major order, on all ranks that have parts of it:
+ * plain [trii_whole_bytes], or NULL on a rank that only takes part. Collective. `status`: of this
+ * rank so far; all return the same. */
+tri_status trii_whole_collect(tri_tensor *tensor, void *plain, tri_status status) TRI_MUST_CHECK;
+/* The tensor gets its part of the whole, plain. */
+tri_status trii_whole_take(tri_tensor *tensor, const void *plain) TRI_MUST_CHECK;
 
 /* Zeros on the device, which must exist; one reference. */
 tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,

@@ -55,7 +55,7 @@ trii_piece trii_piece_part(const trii_piece *piece, const int64_t *shape, int pa
 static trii_runs runs_of_parts(const trii_piece *piece, const int64_t *shape, int ndim)
 {
     trii_piece wide = {.ndim = ndim + 1};
-    int64_t wide_shape[TRI_MAX_DIMS];
+    int64_t wide_shape[TRI_MAX_DIMS] = {0};
 
     for (int d = 0, to = 0; d < ndim; d++, to++) {
         if (d == piece->along) {

@@ -192,7 +192,99 @@ static void one_replica_saves_and_all_restore(void **state)
     scratch_end(&s);
 }
 
+/* --- files of whole tensors ----------------------------------------------- */
+
+typedef struct file_job {
+    char path[256], narrow[256]; /* the second in f32 */
+    uint64_t hash, saved;        /* of what is cut, and of what is saved then */
+    double whole[NUMBERS];
+} file_job;
+
+static const char *whole_rank(rank_env *env)
+{
+    file_job *j = env->arg;
+    tri_group *group = NULL;
+    tri_module *net = build(3);
+    tri_optimizer *opt;
+    double got[NUMBERS];
+    bool is_whole[NUMBERS];
+    uint64_t hash, loaded;
+    tri_tensor *x = rows(0, ROWS, IN);
+    const tri_state_source wrong = {
+        .name = "0.weight", .dtype = TRI_DTYPE_F64, .ndim = 2, .shape = {4, IN}, .data = got};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    RANK_TRY(env, tri_module_hash(net, &hash));
+    if (hash != j->hash)
+        return RANK_FAIL(env, "rank %d of %d: another hash", env->rank, env->size);
+    /* training pends when it is saved, and loaded */
+    opt = tri_sgd(net, 0.1, NULL);
+    tri_backward(tri_mean(tri_square(tri_forward(net, x)), NULL, 0, false));
+    RANK_TRY(env, tri_optimizer_step(opt));
+    RANK_TRY(env, tri_save(net, j->path));
+    RANK_TRY(env, tri_module_hash(net, &hash));
+    tri_step_end();
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+
+    net = build(9);
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    RANK_TRY(env, tri_load(net, j->path, NULL));
+    RANK_TRY(env, tri_module_hash(net, &loaded));
+    if (hash != loaded)
+        return RANK_FAIL(env, "rank %d of %d: it is not what was saved", env->rank, env->size);
+    if (env->rank == 0)
+        j->saved = hash;
+    RANK_TRY(env, tri_load(net, j->narrow, &(tri_load_options){.convert = true}));
+    memcpy(got, j->whole, sizeof(got));
+    RANK_TRY(env, put(net, got, is_whole));
+    if (memcmp(got, j->whole, sizeof(got)) != 0)
+        return RANK_FAIL(env, "rank %d of %d: converted numbers differ", env->rank, env->size);
+    RANK_FAILS(env, tri_load(net, env->rank == env->size - 1 ? "/no/such/file" : j->path, NULL),
+               TRI_ERR_NOT_FOUND, "/no/such/file");
+    RANK_FAILS(env, tri_module_load(net, &wrong, 1, &(tri_load_options){.partial = true}),
+               TRI_ERR_INVALID_ARG, "0.weight is f64[7, 5] in the model, f64[4, 5]");
+    tri_tensor_unref(x);
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void files_of_whole_tensors_know_no_ranks(void **state)
+{
+    static file_job j;
+    scratch s;
+    bool is_whole[NUMBERS];
+
+    (void)state;
+    scratch_begin(&s);
+    for (int size = 1; size <= 3; size++) {
+        tri_module *net = build(3), *narrow;
+        uint64_t hash;
+
+        snprintf(j.path, sizeof(j.path), "%s", scratch_path(&s, "whole.safetensors"));
+        snprintf(j.narrow, sizeof(j.narrow), "%s", scratch_path(&s, "narrow.safetensors"));
+        CHECK_OK(tri_module_hash(net, &j.hash));
+        narrow = tri_nn_sequential(
+            tri_nn_linear(IN, 7, NULL), tri_nn_tanh(), tri_nn_linear(7, 6, NULL),
+            tri_nn_layer_norm(TRI_SHAPE(6), NULL), tri_nn_dropout(0.25), tri_nn_linear(6, 5, NULL),
+            tri_nn_tanh(), tri_nn_linear(5, OUT, &(tri_nn_linear_options){.no_bias = true}));
+        CHECK_OK(tri_save(narrow, j.narrow));
+        CHECK_OK(tri_load(net, j.narrow, &(tri_load_options){.convert = true}));
+        CHECK_OK(put(net, j.whole, is_whole));
+        run_threads(size, &(tri_group_options){.engine = "shm"}, whole_rank, &j);
+        CHECK_OK(tri_load(net, j.path, NULL)); /* by one process */
+        CHECK_OK(tri_module_hash(net, &hash));
+        assert_true(hash == j.saved);
+        tri_module_destroy(net);
+        tri_module_destroy(narrow);
+    }
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(files_of_whole_tensors_know_no_ranks),
     cmocka_unit_test(checkpoints_move_between_cuts),
     cmocka_unit_test(one_replica_saves_and_all_restore),
 };
