@@ -303,6 +303,7 @@ def torch_files():
     """Those of the golden files that have no checksums: damage gets through to the reader."""
     golden = os.path.join(HERE, "..", "..", "golden", "torch")
     for name, source in (("everything_legacy", "everything-legacy-2.13.pth"),
+                         ("odd_tensors_legacy", "odd-tensors-legacy-2.13.pth"),
                          ("state_legacy", "state-legacy-1.13.pth"), ("unchecked", "unchecked-2.13.pth")):
         with open(os.path.join(golden, source), "rb") as file:
             put("torch_files", name, file.read())

@@ -13,6 +13,7 @@
 #include <trireme/trireme.h>
 
 #include "base/alloc.h"
+#include "train/checkpoint/weights.h"
 #include "train/data/idx.h"
 #include "comm/engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
@@ -311,9 +312,10 @@ static void run_torch_files(const uint8_t *data, size_t bytes)
 {
     long live = trii_alloc_live();
     tri_torch_file *file = NULL;
-    char elements[4096];
+    char elements[4096], prefix[64];
 
     if (tri_torch_open(as_file(data, bytes), &file) == TRI_OK) {
+        (void)!trii_weights_torch_prefix("file", tri_torch_root(file), prefix, sizeof(prefix));
         for (int64_t i = 0; i < tri_torch_count(file); i++) {
             const tri_torch_tensor *t = tri_torch_at(file, i);
 
