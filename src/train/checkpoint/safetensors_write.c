@@ -280,5 +280,6 @@ tri_status tri_safetensors_write(const char *path, const tri_safetensors_entry *
 
     if (status != TRI_OK)
         return status;
-    return trii_safetensors_write(path, entries, n, meta, n_meta, &written);
+    status = trii_safetensors_write(path, entries, n, meta, n_meta, &written);
+    return status == TRI_ERR_INVALID_ARG ? TRII_FAIL_CTX(status, "tri_safetensors_write") : status;
 }
