@@ -3,6 +3,7 @@
  * tutorials print.
  * ctest: start=first timeout=150
  */
+#include <math.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <unistd.h>
@@ -158,18 +159,59 @@ static void its_launched_form_averages(void **state)
     trirun_end(&j, 0);
 }
 
+/* The last output that it prints. */
+static double tensor_parallel_on(const char *workers)
+{
+    double output = 0;
+    const char *at;
+    spawn s;
+
+    spawn_start(&s,
+                (const char *const[]){spawn_bin("trirun"), "--standalone", "--nproc-per-node",
+                                      workers, spawn_bin("tensor_parallel_example"), NULL},
+                (const char *const[]){"TRI_NUM_THREADS=1", NULL});
+    expect_success(&s);
+    assert_int_equal(trirun_count(SPAWN_OUT(&s), "Tensor Parallel iter "), 10);
+    at = strstr(SPAWN_OUT(&s), "iter 9 completed, output ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "iter 9 completed, output %lf", &output), 1);
+    spawn_free(&s);
+    return output;
+}
+
+static void any_number_of_workers_prints_the_outputs_of_one(void **state)
+{
+    static const char *const workers[] = {"2", "3", "4"};
+    double alone = tensor_parallel_on("1");
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        double together = tensor_parallel_on(workers[k]);
+
+        if (!(fabs(together - alone) <= 1e-3 * fabs(alone)))
+            fail_msg("output %g with one worker, %g with %s", alone, together, workers[k]);
+    }
+}
+
 /* The help, and what is not understood. */
 static void tutorials_say_how_they_are_called(void **state)
 {
     static const struct {
         const char *program, *mistake[4];
     } cases[] = {
-        {"c10d_calls", {"fast"}},        {"data_tutorial", {"a", "b"}},
-        {"dist_tuto", {"-x"}},           {"elastic_ddp", {"50"}},
-        {"getting_started_ddp", {"50"}}, {"train_dist", {"5x"}},
-        {"train_dist", {"1", "1"}},      {"train_dist", {"1", "4", "a", "b"}},
-        {"multigpu_torchrun", {"50"}},   {"multigpu_torchrun", {"50", "10", "3"}},
-        {"lightning_mnist", {"a", "b"}}, {"lightning_autoencoder", {"many"}},
+        {"c10d_calls", {"fast"}},
+        {"data_tutorial", {"a", "b"}},
+        {"dist_tuto", {"-x"}},
+        {"elastic_ddp", {"50"}},
+        {"getting_started_ddp", {"50"}},
+        {"train_dist", {"5x"}},
+        {"train_dist", {"1", "1"}},
+        {"train_dist", {"1", "4", "a", "b"}},
+        {"multigpu_torchrun", {"50"}},
+        {"multigpu_torchrun", {"50", "10", "3"}},
+        {"lightning_mnist", {"a", "b"}},
+        {"lightning_autoencoder", {"many"}},
+        {"tensor_parallel_example", {"4"}},
     };
 
     (void)state;
@@ -475,6 +517,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(getting_started_loads_and_averages),
     cmocka_unit_test(getting_started_keeps_to_its_own_file),
     cmocka_unit_test(its_launched_form_averages),
+    cmocka_unit_test(any_number_of_workers_prints_the_outputs_of_one),
     cmocka_unit_test(tutorials_say_how_they_are_called),
     cmocka_unit_test(its_launched_form_takes_the_flags_of_both_launchers),
     cmocka_unit_test(training_goes_on_from_a_snapshot),
