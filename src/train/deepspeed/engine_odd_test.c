@@ -1,7 +1,6 @@
 /* engine_odd_test.c - engines as programs use them by mistake or in a rare way: two at once, an
  * optimizer and a schedule of the program's own, parts of a loop left out, large parameters, empty
  * batches, a forked child. */
-#include <sys/wait.h>
 
 #include "testing/engine_ranks.h"
 #include "testing/test_fork.h"

@@ -108,7 +108,8 @@ static void clipping_accumulation_and_precision_change_no_bit(void **state)
             run_job(j, 2);
             assert_true(j->hash[0] == jobs[0].hash[0]);
             if (!(j->norm[0] == jobs[0].norm[0] && j->norm[1] == j->norm[0]))
-                fail_msg("case %zu, stage %d: norms %.17g, %.17g; %.17g in stage 0; skipped %d", i, stage, j->norm[0], j->norm[1], jobs[0].norm[0], (int)j->skipped[0]);
+                fail_msg("case %zu, stage %d: norms %.17g, %.17g; %.17g in stage 0; skipped %d", i,
+                         stage, j->norm[0], j->norm[1], jobs[0].norm[0], (int)j->skipped[0]);
             assert_true(j->norm[0] > cases[i].most_norm);
             assert_int_equal(j->skipped[0], jobs[0].skipped[0]);
             assert_true(cases[i].overflows == (j->skipped[0] > 0));
