@@ -21,7 +21,7 @@ static trii_isa processor_isa(void)
 #if defined(__x86_64__)
     enum { AVX_SAVED = 0x6, AVX512_SAVED = 0xe6 }; /* registers that the system keeps for us */
     const unsigned avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-    const unsigned beside_avx2 = bit_OSXSAVE | bit_FMA | bit_F16C;
+    const unsigned beside_avx2 = bit_OSXSAVE | bit_FMA | bit_F16C | bit_PCLMUL;
     unsigned a, b, c, d, saved, high;
 
     if (__get_cpuid_max(0, NULL) < 7)

@@ -10,7 +10,7 @@
 /* Instruction sets that kernels are written for, each one containing the former. */
 typedef enum trii_isa {
     TRII_ISA_PORTABLE = 0,
-    TRII_ISA_AVX2,   /* with FMA and F16C */
+    TRII_ISA_AVX2,   /* with FMA, F16C and PCLMULQDQ */
     TRII_ISA_AVX512, /* F, BW, DQ, VL */
     TRII_ISA_COUNT
 } trii_isa;

@@ -68,7 +68,7 @@ FOLDED static uint32_t fold_all(uint32_t sum, const unsigned char *at, size_t by
 
 uint32_t trii_crc32(uint32_t sum, const void *data, size_t bytes)
 {
-    if (bytes >= LEAST && trii_cpu_isa() >= TRII_ISA_AVX2 && __builtin_cpu_supports("pclmul"))
+    if (bytes >= LEAST && trii_cpu_isa() >= TRII_ISA_AVX2)
         return fold_all(sum, data, bytes);
     return trii_crc32_portable(sum, data, bytes);
 }
