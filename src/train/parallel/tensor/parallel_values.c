@@ -85,3 +85,10 @@ tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_te
         *outside_out = tri_logical_or(below, above);
     return tri_masked_fill(tri_sub(indices, start), *outside_out, 0.0);
 }
+
+void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,
+                            const trii_share *share)
+{
+    cut->parts[cut->n_parts++] =
+        (trii_parallel_part){.tensor = tensor, .dim = dim, .share = *share};
+}

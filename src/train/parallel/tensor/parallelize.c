@@ -42,13 +42,6 @@ static void cut_release(trii_module_cut *base)
     trii_free(cut);
 }
 
-void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,
-                            const trii_share *share)
-{
-    cut->parts[cut->n_parts++] =
-        (trii_parallel_part){.tensor = tensor, .dim = dim, .share = *share};
-}
-
 /* --- what each rank finds for itself -------------------------------------- */
 
 static tri_status check_part(const trii_parallel_part *part)
