@@ -92,6 +92,29 @@ static void info_says_what_the_keys_of_a_deepspeed_file_do(void **state)
     remove(path);
 }
 
+static void help_is_there_after_what_a_command_is_to_do(void **state)
+{
+    static const char *const cases[][3] = {{"ckpt", "show", "--help"},
+                                           {"info", "deepspeed", "--help"},
+                                           {"store", "serve", "-h"},
+                                           {"perf", "--help"}};
+    char usage[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const argv[] = {spawn_bin("trireme"), cases[i][0], cases[i][1], cases[i][2],
+                                    NULL};
+        spawn s;
+
+        spawn_start(&s, argv, NULL);
+        assert_int_equal(spawn_wait(&s), 0);
+        snprintf(usage, sizeof(usage), "usage: trireme %s", cases[i][0]);
+        assert_has(SPAWN_OUT(&s), usage);
+        assert_string_equal(SPAWN_ERR(&s), "");
+        spawn_free(&s);
+    }
+}
+
 static void wrong_usage_ends_with_status_2(void **state)
 {
     static const char *const cases[][5] = {
@@ -299,6 +322,7 @@ static void a_full_output_of_one_rank_of_several_is_told(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(info_says_what_is_here_and_where_settings_come_from),
     cmocka_unit_test(info_says_what_the_keys_of_a_deepspeed_file_do),
+    cmocka_unit_test(help_is_there_after_what_a_command_is_to_do),
     cmocka_unit_test(wrong_usage_ends_with_status_2),
     cmocka_unit_test(a_slip_gets_the_nearest_word),
     cmocka_unit_test(perf_times_right_results),

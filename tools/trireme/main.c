@@ -117,6 +117,12 @@ static int finish(const char *name, int result)
     return COMMAND_FAILED;
 }
 
+/* After the command, or after what it is to do (`trireme ckpt show --help`). */
+static bool asks_for_help(int argc, char **argv, int i)
+{
+    return argc > i && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0);
+}
+
 int main(int argc, char **argv)
 {
     const char *names[N_COMMANDS + 1] = {NULL};
@@ -129,15 +135,14 @@ int main(int argc, char **argv)
         puts("trireme " VERSION);
         return finish(argv[1], COMMAND_OK);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (asks_for_help(argc, argv, 1) || strcmp(argv[1], "help") == 0) {
         print_help(stdout);
         return finish(argv[1], COMMAND_OK);
     }
     for (size_t i = 0; i < N_COMMANDS; i++) {
         if (strcmp(argv[1], commands[i]->name) != 0)
             continue;
-        if (argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0)) {
+        if (asks_for_help(argc, argv, 2) || asks_for_help(argc, argv, 3)) {
             fputs(commands[i]->help, stdout);
             return finish(argv[1], COMMAND_OK);
         }
