@@ -61,7 +61,7 @@ typedef enum tri_pipeline_schedule {
 typedef struct tri_pipeline_options {
     tri_group *group;               /* NULL: the world, which is joined as by tri_init */
     int n_microbatches;             /* default: as many as ranks */
-    tri_pipeline_schedule schedule; /* zero bubble and ZBV are refused still (UNSUPPORTED) */
+    tri_pipeline_schedule schedule; /* zero bubble and ZBV are not there yet (UNSUPPORTED) */
     TRI_RESERVED(4);
 } tri_pipeline_options;
 

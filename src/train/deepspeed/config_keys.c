@@ -186,7 +186,7 @@ const trii_key trii_keys[] = {
     IDLE_SWITCH("checkpoint.checkpoint_serialization", FOLDER),
     IDLE_ANY("checkpoint.writer", FOLDER),
     IDLE_ANY("compile", "each step is compiled"),
-    OFF("pipeline", "stages of a network on several workers: tri_rpc (docs/RPC.md)"),
+    OFF("pipeline", "stages of a network on several workers: tri_pipeline (docs/PARALLEL.md)"),
     OFF("tensor_parallel", "not here: leave it out"),
     OFF("autotp_size", "not here: leave it out"),
     OFF("expert_parallel", "not here: leave it out"),

@@ -227,7 +227,6 @@ static void take_place(const parallelizing *p)
 
         for (int k = 0; k < cut->n_parts; k++) {
             trii_parallel_part *part = &cut->parts[k];
-
             int64_t shape[TRI_MAX_DIMS];
 
             for (int d = 0; d < part->tensor->ndim; d++)
