@@ -328,7 +328,7 @@ static tri_status open_tag(const tri_engine *e, const char *folder, const char *
 
     return status == TRI_ERR_NOT_FOUND && given == NULL
                ? TRII_FAIL(TRI_ERR_FORMAT,
-                           "%s: `latest` beside it names it, but there is no checkpoint: write "
+                           "%s: `latest` names it, but there is no such checkpoint: write "
                            "another tag into `latest`, or remove it to begin from the start",
                            folder)
                : status;

@@ -171,7 +171,7 @@ static void what_latest_says_is_checked(void **state)
         {"../a", TRI_ERR_FORMAT, "/latest has \"../a\", which is not a tag"},
         {"a/step-1", TRI_ERR_FORMAT, "which is not a tag"},
         {"..", TRI_ERR_FORMAT, "which is not a tag"},
-        {"gone", TRI_ERR_FORMAT, "/gone: `latest` beside it names it, but there is no checkpoint"},
+        {"gone", TRI_ERR_FORMAT, "/gone: `latest` names it, but there is no such checkpoint"},
         {"a\n", TRI_OK, NULL},
         {"a\r\nb\n", TRI_OK, NULL},
     };

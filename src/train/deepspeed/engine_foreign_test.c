@@ -121,7 +121,7 @@ static void what_cannot_be_gone_on_from_is_said(void **state)
         const char *text;
     } rows[] = {
         {NULL, TRI_ERR_UNSUPPORTED, "was saved by DeepSpeed"},
-        {"global_step7", TRI_ERR_FORMAT, "global_step7: `latest` beside it names it, but there is"},
+        {"global_step7", TRI_ERR_FORMAT, "global_step7: `latest` names it, but there is"},
     };
 
     (void)state;

@@ -101,9 +101,8 @@ static tri_status check_rule(const tri_parallel_rule *rule, int k)
                                               : "is longer than any path");
     if (rule->style < TRI_COLWISE || rule->style > TRI_HEADS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "rules[%d], \"%.80s\": style %d is none of TRI_COLWISE, TRI_ROWWISE and "
-                         "TRI_HEADS",
-                         k, rule->module, (int)rule->style);
+                         "rules[%d], \"%.80s\": style %d: TRI_COLWISE, TRI_ROWWISE or TRI_HEADS", k,
+                         rule->module, (int)rule->style);
     if (rule->input < TRI_PARALLEL_DEFAULT || rule->input > TRI_SHARDED ||
         rule->output < TRI_PARALLEL_DEFAULT || rule->output > TRI_SHARDED)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
