@@ -21,7 +21,7 @@ static tri_status hierarchy_submit(void *self, trii_op *op, bool waits)
     failed = hierarchy_check_faults(h);
     trii_mutex_unlock(&h->mutex);
     if (failed)
-        return TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
+        return TRII_FAIL(trii_fault_cause(h->fault), "%s", h->fault->text);
     return hierarchy_message_submit(h, op);
 }
 

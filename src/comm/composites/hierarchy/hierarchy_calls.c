@@ -82,7 +82,7 @@ static void end_call(hierarchy *h, hierarchy_call **link, tri_status status)
 /* Everything ends with the group's failure, as far as the children let go. */
 static void finish_all(hierarchy *h)
 {
-    tri_status status = trii_fault_status(h->fault);
+    tri_status status = trii_fault_cause(h->fault);
 
     for (hierarchy_call **link = &h->first; *link != NULL;) {
         hierarchy_call *c = *link;
@@ -241,7 +241,7 @@ tri_status hierarchy_call_submit(hierarchy *h, trii_op *op)
 
     trii_mutex_lock(&h->mutex);
     if (hierarchy_check_faults(h)) {
-        status = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
+        status = TRII_FAIL(trii_fault_cause(h->fault), "%s", h->fault->text);
     } else {
         op->next = NULL;
         while (*at != NULL)
