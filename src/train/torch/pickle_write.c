@@ -118,15 +118,15 @@ static void put_tensor(text *t, const tri_safetensors_entry *e, int64_t key)
     put_text(t, "tR");
 }
 
-tri_status trii_pickle_write(const tri_safetensors_entry *entries, int64_t n, char **own_bytes_out,
-                             size_t *bytes_out)
+tri_status trii_pickle_write(const tri_safetensors_entry *entries, int64_t n,
+                             const int64_t *storages, char **own_bytes_out, size_t *bytes_out)
 {
     text t = {.n = 0};
 
     put_text(&t, PROTO ORDERED_DICT "(");
     for (int64_t i = 0; i < n && !t.failed; i++) {
         put_unicode(&t, entries[i].name);
-        put_tensor(&t, &entries[i], i);
+        put_tensor(&t, &entries[i], storages[i]);
     }
     put_text(&t, "u.");
     if (t.failed) {

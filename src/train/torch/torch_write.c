@@ -41,20 +41,48 @@ static tri_status put_elements(trii_zip_writer *zip, const tri_safetensors_entry
     return status == TRI_OK ? feed->give(feed->arg, index, &(trii_sink){put_piece, zip}) : status;
 }
 
-static tri_status put_all(trii_zip_writer *zip, const tri_safetensors_entry *entries, int64_t n,
-                          const trii_feed *feed)
+/* The same elements under two names, such as tied weights, are one storage, as in torch.save. */
+static int64_t storage_of(const tri_safetensors_entry *entries, int64_t i)
+{
+    const tri_safetensors_entry *e = &entries[i];
+
+    for (int64_t k = 0; k < i && e->data != NULL && e->bytes > 0; k++)
+        if (entries[k].data == e->data && entries[k].bytes == e->bytes &&
+            entries[k].dtype == e->dtype)
+            return k;
+    return i;
+}
+
+static tri_status put_pickle(trii_zip_writer *zip, const tri_safetensors_entry *entries, int64_t n,
+                             const int64_t *storages)
 {
     char *pickle = NULL;
     size_t bytes = 0;
-    tri_status status = trii_pickle_write(entries, n, &pickle, &bytes);
+    tri_status status = trii_pickle_write(entries, n, storages, &pickle, &bytes);
 
     if (status == TRI_OK)
         status = put_entry(zip, FOLDER "data.pkl", pickle, bytes);
     trii_free(pickle);
+    return status;
+}
+
+static tri_status put_all(trii_zip_writer *zip, const tri_safetensors_entry *entries, int64_t n,
+                          const trii_feed *feed)
+{
+    int64_t *storages = trii_alloc((size_t)n + 1, sizeof(*storages), "torch file");
+    tri_status status;
+
+    if (storages == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t i = 0; i < n; i++)
+        storages[i] = feed == NULL ? storage_of(entries, i) : i;
+    status = put_pickle(zip, entries, n, storages);
     if (status == TRI_OK)
         status = put_entry(zip, FOLDER "byteorder", "little", 6);
     for (int64_t i = 0; i < n && status == TRI_OK; i++)
-        status = put_elements(zip, &entries[i], i, feed);
+        if (storages[i] == i)
+            status = put_elements(zip, &entries[i], i, feed);
+    trii_free(storages);
     return status == TRI_OK ? put_entry(zip, FOLDER "version", "3\n", 2) : status;
 }
 

@@ -97,6 +97,45 @@ static void modules_are_saved_and_loaded(void **state)
     scratch_end(&s);
 }
 
+/* As torch.save has it: a model that is loaded has one tensor, not two. */
+static void elements_with_two_names_are_one_storage(void **state)
+{
+    static const float x[] = {1, 2, 3, 4};
+    static const double y[] = {1, 2};
+    const tri_safetensors_entry entries[] = {
+        {.name = "wte", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {4}, .data = x, .bytes = 16},
+        {.name = "other", .dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {2}, .data = y, .bytes = 16},
+        {.name = "head",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 2,
+         .shape = {2, 2},
+         .data = x,
+         .bytes = 16},
+        {.name = "half", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = x, .bytes = 8},
+        {.name = "none", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {0}},
+        {.name = "nor this", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {0}}};
+    tri_torch_file *file = NULL;
+    const tri_torch_tensor *t[6];
+    float read[4];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_torch_write(scratch_path(&s, "a.pth"), entries, 6));
+    CHECK_OK(tri_torch_open(scratch_path(&s, "a.pth"), &file));
+    for (int i = 0; i < 6; i++)
+        t[i] = tri_torch_find(file, entries[i].name);
+    assert_string_equal(t[0]->storage, t[2]->storage);
+    assert_int_equal(t[2]->ndim, 2);
+    CHECK_OK(tri_torch_read(file, 2, read, sizeof(read)));
+    assert_memory_equal(read, x, sizeof(x));
+    assert_string_not_equal(t[0]->storage, t[1]->storage);
+    assert_string_not_equal(t[0]->storage, t[3]->storage);
+    assert_string_not_equal(t[4]->storage, t[5]->storage);
+    tri_torch_close(file);
+    scratch_end(&s);
+}
+
 static void wrong_entries_are_refused(void **state)
 {
     static const float one[1] = {1};
@@ -150,6 +189,7 @@ static void a_failure_leaves_no_file(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_written_is_read_back),
     cmocka_unit_test(modules_are_saved_and_loaded),
+    cmocka_unit_test(elements_with_two_names_are_one_storage),
     cmocka_unit_test(wrong_entries_are_refused),
     cmocka_unit_test(a_failure_leaves_no_file),
 };
