@@ -1491,11 +1491,14 @@ typedef enum tri_parallel_style {
     TRI_COLWISE = 1,
     TRI_ROWWISE = 2,
     TRI_HEADS = 3,
+    TRI_SEQUENCE = 4,
+    TRI_PREPARE = 5,
 } tri_parallel_style;
 typedef enum tri_parallel_value {
     TRI_PARALLEL_DEFAULT = 0,
     TRI_WHOLE = 1,
     TRI_SHARDED = 2,
+    TRI_SHARDED_SEQUENCE = 3,
 } tri_parallel_value;
 typedef struct tri_parallel_rule {
     const char *module;
@@ -1503,7 +1506,9 @@ typedef struct tri_parallel_rule {
     tri_parallel_value input, output;
     int parts;
     int64_t block;
-    uint64_t reserved[4];
+    tri_opt dim;
+    tri_parallel_value wanted_input, wanted_output;
+    uint64_t reserved[3];
 } tri_parallel_rule;
 tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_parallel_rule *rules, int n);
 tri_tensor *tri_dist_cross_entropy(tri_tensor *logits, tri_tensor *target, int64_t classes, tri_group *group, const tri_cross_entropy_options *opt);

@@ -23,6 +23,10 @@
  * x and y are whole and the same on all ranks; in between each rank has its part of the last
  * dimension. Parts are as equal as they can be: of 7 over 3 ranks 3, 2 and 2.
  *
+ * With TRI_SEQUENCE and TRI_SHARDED_SEQUENCE each rank has a part of the tokens where modules work
+ * on each of them alone (sequence parallelism): such a pair gathers tokens before its first layer,
+ * and scatters sums over ranks after its second. Forward values have the same bits as without that.
+ *
  * With replicas of the parts, tri_ddp goes around the network after this call, over another axis of
  * the mesh; the ranks of a tensor group then have the same batch. Over a group that has ranks of
  * the tensor group as well it is refused.
@@ -38,7 +42,8 @@
  * be seen by the library: a program that reads a cut parameter itself (tri_module_find; so does
  * tri_model_gpt2 with "wte") gets this rank's part, and a dropout of cut values, between the two
  * layers or of attention's weights, draws the same mask for each rank's part, which is another one
- * than that of one process. Dropout of whole values draws as one process does.
+ * than that of one process (so does one of a part of the tokens). Dropout of whole values draws as
+ * one process does.
  */
 #ifndef TRIREME_PARALLELIZE_H
 #define TRIREME_PARALLELIZE_H
@@ -59,14 +64,23 @@ typedef enum tri_parallel_style {
     /* tri_nn_multihead_attention: heads, with their parts of all projections, also "out_proj",
      * which no other rule names; it takes and gives TRI_WHOLE. A mask for each head is one for each
      * of this rank's. */
-    TRI_HEADS
+    TRI_HEADS,
+    /* tri_nn_layer_norm, tri_nn_rms_norm, and modules without parameters and buffers, such as
+     * tri_nn_dropout: this rank's part of the tokens goes through the whole module. It takes and
+     * gives TRI_SHARDED_SEQUENCE. Gradients of its parameters are added up over the ranks. torch's
+     * SequenceParallel. */
+    TRI_SEQUENCE,
+    /* Any module, which stays as it is: what comes as `input` is made wanted_input before it, and
+     * what it gives as `output` wanted_output. torch's PrepareModuleInputOutput. */
+    TRI_PREPARE
 } tri_parallel_style;
 
-/* What the last dimension of a value is on a rank. */
+/* What a rank has of a value. */
 typedef enum tri_parallel_value {
     TRI_PARALLEL_DEFAULT, /* what the style says */
     TRI_WHOLE,            /* all of it, the same on all ranks */
-    TRI_SHARDED           /* this rank's part */
+    TRI_SHARDED,          /* its part of the last dimension */
+    TRI_SHARDED_SEQUENCE  /* its part of the tokens, all of the last dimension */
 } tri_parallel_value;
 
 /* Zero means the default. */
@@ -85,7 +99,11 @@ typedef struct tri_parallel_rule {
     int parts;
     /* What is cut is cut at multiples of this: the width of a head. 0: 1 */
     int64_t block;
-    TRI_RESERVED(4);
+    /* Which dimension of values that are TRI_SHARDED_SEQUENCE counts the tokens; default 1, as of
+     * [batch, tokens, features]. TRI_SET(0) of [tokens, features]. */
+    tri_opt dim;
+    tri_parallel_value wanted_input, wanted_output; /* of TRI_PREPARE; default: as it comes */
+    TRI_RESERVED(3);
 } tri_parallel_rule;
 
 /**

@@ -148,6 +148,12 @@ typedef struct trii_attention {
 bool trii_attention_of(const tri_module *module, trii_attention *attention_out);
 /* It has so many heads from now on, for which its projections become parts. */
 void trii_attention_keep(tri_module *module, int64_t heads);
+/* norm_layers.c. False: the module is neither tri_nn_layer_norm nor tri_nn_rms_norm. Parameters
+ * that it does not have are NULL. */
+bool trii_row_norm_of(const tri_module *module, tri_tensor **weight_out, tri_tensor **bias_out);
+/* Its forward, with others in the place of its own parameters. */
+tri_tensor *trii_row_norm_with(const tri_module *module, tri_tensor *x, tri_tensor *weight,
+                               tri_tensor *bias);
 /* embedding_layer.c. NULL: the module is not tri_nn_embedding. padding_idx is not negative. */
 const tri_embedding_options *trii_embedding_options_of(const tri_module *module);
 /* Whether a forward has one input and one output; otherwise fails its outputs. */

@@ -16,23 +16,43 @@ typedef struct row_norm {
     tri_opt eps;
 } row_norm;
 
-static void layer_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
-                               int n_out)
-{
-    const row_norm *layer = tri_module_data(self);
-
-    if (trii_one_to_one(self, n_in, out, n_out))
-        out[0] = tri_layer_norm(in[0], layer->ndim, layer->weight, layer->bias,
-                                trii_option(layer->eps, 1e-5));
-}
-
 static void rms_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                              int n_out)
 {
     const row_norm *layer = tri_module_data(self);
 
     if (trii_one_to_one(self, n_in, out, n_out))
-        out[0] = tri_rms_norm(in[0], layer->ndim, layer->weight, layer->eps);
+        out[0] = trii_row_norm_with(self, in[0], layer->weight, NULL);
+}
+
+static void layer_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                               int n_out)
+{
+    const row_norm *layer = tri_module_data(self);
+
+    if (trii_one_to_one(self, n_in, out, n_out))
+        out[0] = trii_row_norm_with(self, in[0], layer->weight, layer->bias);
+}
+
+tri_tensor *trii_row_norm_with(const tri_module *module, tri_tensor *x, tri_tensor *weight,
+                               tri_tensor *bias)
+{
+    const row_norm *layer = module->data;
+
+    return module->type->forward == rms_norm_forward
+               ? tri_rms_norm(x, layer->ndim, weight, layer->eps)
+               : tri_layer_norm(x, layer->ndim, weight, bias, trii_option(layer->eps, 1e-5));
+}
+
+bool trii_row_norm_of(const tri_module *module, tri_tensor **weight_out, tri_tensor **bias_out)
+{
+    const row_norm *layer = module->data;
+
+    if (module->type->forward != layer_norm_forward && module->type->forward != rms_norm_forward)
+        return false;
+    *weight_out = layer->weight;
+    *bias_out = layer->bias;
+    return true;
 }
 
 /* "(768,)", "(4, 6)", as Python writes a tuple. */

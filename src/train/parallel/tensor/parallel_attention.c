@@ -22,7 +22,12 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
         while (same < i && in[same] != in[i])
             same++;
         /* what is one tensor stays one: self-attention projects it once */
-        copy[i] = i > 2 ? in[i] : same < i ? copy[same] : tri_dist_copy_to(in[i], cut->group);
+        if (i > 2 || same < i)
+            copy[i] = i > 2 ? in[i] : copy[same];
+        else if (cut->takes == TRI_SHARDED_SEQUENCE)
+            copy[i] = trii_tokens_gather(&cut->tokens, in[i]);
+        else
+            copy[i] = tri_dist_copy_to(in[i], cut->group);
     }
     self->type->forward(self, n_in <= INPUTS ? copy : in, n_in, out, n_out);
 }
@@ -47,14 +52,15 @@ tri_status trii_parallel_attention(const tri_module *module, const tri_parallel_
                          module->type->name);
     if (rule->parts != 0 || rule->block != 0 || rule->input == TRI_SHARDED ||
         rule->output == TRI_SHARDED)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "TRI_HEADS takes and gives whole values, and knows "
-                                              "its parts and blocks: leave them out");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "TRI_HEADS takes and gives all features of a token, and "
+                         "knows its parts and blocks: leave them out");
     heads.parts = 3;
     heads.block = a.head_width;
     cut->base.forward = attention_forward;
     cut->kept = keep_heads;
-    cut->style = TRI_HEADS;
-    cut->takes_whole = cut->gives_whole = true;
+    cut->takes = rule->input == TRI_SHARDED_SEQUENCE ? rule->input : TRI_WHOLE;
+    cut->gives = TRI_WHOLE; /* of its own heads to the output's projection */
     cut->weight = a.weight;
     cut->bias = a.bias;
     cut->in = (trii_share){.group = cut->group, .parts = 1, .whole = a.weight->shape[1]};
@@ -66,12 +72,15 @@ tri_status trii_parallel_attention(const tri_module *module, const tri_parallel_
     return status;
 }
 
-tri_status trii_parallel_output(const tri_module *module, trii_parallel_cut *cut)
+tri_status trii_parallel_output(const tri_module *module, const tri_parallel_rule *rule,
+                                trii_parallel_cut *cut)
 {
     trii_attention a;
 
     if (module->parent == NULL || !trii_attention_of(module->parent, &a))
         return TRII_FAIL(TRI_ERR_INTERNAL, "the output of no attention");
     return trii_parallel_linear(
-        module, &(tri_parallel_rule){.style = TRI_ROWWISE, .block = a.head_width}, cut);
+        module,
+        &(tri_parallel_rule){.style = TRI_ROWWISE, .block = a.head_width, .output = rule->output},
+        cut);
 }

@@ -24,8 +24,9 @@ static void by_rows(tri_module *self, tri_tensor *const *in, int n_in, tri_tenso
         here.padding_idx = TRI_SET(row);
     index = trii_share_find(&cut->in, in[0], &outside);
     y = tri_masked_fill(tri_embedding(index, cut->weight, &here), tri_unsqueeze(outside, -1), 0.0);
-    y = tri_dist_reduce_from(y, cut->group);
-    out[0] = cut->gives_whole ? y : trii_share_take(&cut->out, y);
+    y = cut->gives == TRI_SHARDED_SEQUENCE ? trii_tokens_reduce(&cut->tokens, y)
+                                           : tri_dist_reduce_from(y, cut->group);
+    out[0] = cut->gives == TRI_SHARDED ? trii_share_take(&cut->out, y, -1) : y;
 }
 
 static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -34,8 +35,8 @@ static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_te
     const trii_parallel_cut *cut = trii_parallel_cut_of(self);
 
     self->type->forward(self, in, n_in, out, n_out);
-    if (n_out == 1 && cut->gives_whole)
-        out[0] = trii_share_join(&cut->out, out[0]);
+    if (n_out == 1 && cut->gives == TRI_WHOLE)
+        out[0] = trii_share_join(&cut->out, out[0], -1);
 }
 
 tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_rule *rule,
@@ -47,16 +48,21 @@ tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_
     if (rule->input != TRI_PARALLEL_DEFAULT || rule->parts > 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "an Embedding takes whole indices and has no parts: "
                                               "leave input and parts out");
+    if (columns && rule->output == TRI_SHARDED_SEQUENCE)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "an Embedding cut by columns gives TRI_SHARDED or "
+                         "TRI_WHOLE: one cut by rows gives parts of sequences");
     cut->base.forward = columns ? by_columns : by_rows;
-    cut->style = rule->style;
-    cut->takes_whole = true;
-    cut->gives_whole = columns ? rule->output == TRI_WHOLE : rule->output != TRI_SHARDED;
+    cut->takes = TRI_WHOLE;
+    cut->gives = columns ? TRI_SHARDED : TRI_WHOLE;
+    if (rule->output != TRI_PARALLEL_DEFAULT)
+        cut->gives = rule->output;
     cut->weight = module->parameters.items[0].tensor;
     cut->in = (trii_share){.group = cut->group, .parts = 1, .whole = cut->weight->shape[0]};
     cut->out = (trii_share){.group = cut->group, .parts = 1, .whole = cut->weight->shape[1]};
     if (!columns)
         status = trii_share_out(cut->in.whole, rule, "rows", &cut->in);
-    if (status == TRI_OK && (columns || !cut->gives_whole))
+    if (status == TRI_OK && (columns || cut->gives == TRI_SHARDED))
         status = trii_share_out(cut->out.whole, columns ? rule : NULL, "columns", &cut->out);
     trii_parallel_add_part(cut, cut->weight, columns, columns ? &cut->out : &cut->in);
     return status;

@@ -17,17 +17,17 @@
 static tri_tensor *check_input(const trii_parallel_cut *cut, tri_tensor *x)
 {
     const trii_share *in = &cut->in;
-    int64_t wanted = cut->takes_whole ? in->whole : in->n;
+    int64_t wanted = cut->takes != TRI_SHARDED ? in->whole : in->n;
 
     if (x == NULL || tri_tensor_status(x) != TRI_OK)
         return x;
     if (tri_tensor_ndim(x) >= 1 && tri_tensor_size(x, -1) == wanted)
         return x;
-    return trii_forward_failed(
-        TRII_FAIL(TRI_ERR_INVALID_ARG,
-                  "x %s: its last dimension must be %lld, %s%lld inputs (tri_parallel_rule.input)",
-                  tri_tensor_shape_text(x), (long long)wanted,
-                  cut->takes_whole ? "all of its " : "this rank's part of ", (long long)in->whole));
+    return trii_forward_failed(TRII_FAIL(
+        TRI_ERR_INVALID_ARG,
+        "x %s: its last dimension must be %lld, %s%lld inputs (tri_parallel_rule.input)",
+        tri_tensor_shape_text(x), (long long)wanted,
+        cut->takes != TRI_SHARDED ? "all of its " : "this rank's part of ", (long long)in->whole));
 }
 
 static tri_tensor *product(const trii_parallel_cut *cut, tri_tensor *x, tri_tensor *bias)
@@ -43,21 +43,26 @@ static tri_tensor *product(const trii_parallel_cut *cut, tri_tensor *x, tri_tens
 /* Of all inputs to this rank's outputs. */
 static tri_tensor *by_columns(const trii_parallel_cut *cut, tri_tensor *x)
 {
-    if (!cut->takes_whole)
-        x = trii_share_join(&cut->in, x);
-    x = product(cut, tri_dist_copy_to(x, cut->group), cut->bias);
-    return cut->gives_whole ? trii_share_join(&cut->out, x) : x;
+    if (cut->takes == TRI_SHARDED)
+        x = trii_share_join(&cut->in, x, -1);
+    x = cut->takes == TRI_SHARDED_SEQUENCE ? trii_tokens_gather(&cut->tokens, x)
+                                           : tri_dist_copy_to(x, cut->group);
+    x = product(cut, x, cut->bias);
+    return cut->gives == TRI_WHOLE ? trii_share_join(&cut->out, x, -1) : x;
 }
 
 /* Of this rank's inputs, as a sum over ranks, to all outputs. */
 static tri_tensor *by_rows(const trii_parallel_cut *cut, tri_tensor *x)
 {
-    if (cut->takes_whole)
-        x = trii_share_take(&cut->in, x);
-    x = tri_dist_reduce_from(product(cut, x, NULL), cut->group);
-    if (cut->bias != NULL)
-        x = tri_add(x, cut->bias);
-    return cut->gives_whole ? x : trii_share_take(&cut->out, x);
+    bool by_tokens = cut->gives == TRI_SHARDED_SEQUENCE;
+
+    if (cut->takes == TRI_WHOLE)
+        x = trii_share_take(&cut->in, x, -1);
+    x = product(cut, x, NULL);
+    x = by_tokens ? trii_tokens_reduce(&cut->tokens, x) : tri_dist_reduce_from(x, cut->group);
+    if (cut->bias != NULL) /* of which each rank has its tokens' part of the gradient then */
+        x = tri_add(x, by_tokens ? tri_dist_copy_to(cut->bias, cut->group) : cut->bias);
+    return cut->gives == TRI_SHARDED ? trii_share_take(&cut->out, x, -1) : x;
 }
 
 static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -100,19 +105,26 @@ tri_status trii_parallel_linear(const tri_module *module, const tri_parallel_rul
                          module->type->name);
     cut->base.forward = linear_forward;
     cut->style = rule->style;
-    cut->takes_whole = columns ? rule->input != TRI_SHARDED : rule->input == TRI_WHOLE;
-    cut->gives_whole = columns ? rule->output == TRI_WHOLE : rule->output != TRI_SHARDED;
+    cut->takes = columns ? TRI_WHOLE : TRI_SHARDED;
+    cut->gives = columns ? TRI_SHARDED : TRI_WHOLE;
+    if (rule->input != TRI_PARALLEL_DEFAULT)
+        cut->takes = rule->input;
+    if (rule->output != TRI_PARALLEL_DEFAULT)
+        cut->gives = rule->output;
+    if ((columns ? cut->gives : cut->takes) == TRI_SHARDED_SEQUENCE)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "TRI_SHARDED_SEQUENCE is what TRI_COLWISE takes and TRI_ROWWISE gives");
     cut->weight = weight;
     cut->bias = bias;
     cut->in_out = in_out;
     cut->in = (trii_share){.group = cut->group, .whole = weight->shape[!in_out]};
     cut->out = (trii_share){.group = cut->group, .whole = weight->shape[in_out]};
-    if (!columns || !cut->takes_whole)
+    if (!columns || cut->takes == TRI_SHARDED)
         status = trii_share_out(cut->in.whole, columns ? NULL : rule, "inputs", &cut->in);
-    if (status == TRI_OK && (columns || !cut->gives_whole))
+    if (status == TRI_OK && (columns || cut->gives == TRI_SHARDED))
         status = trii_share_out(cut->out.whole, columns ? rule : NULL, "outputs", &cut->out);
     if (status == TRI_OK && cut->in.parts + cut->out.parts > 2 &&
-        (!columns || cut->gives_whole || cut->in.parts > 1))
+        (!columns || cut->gives == TRI_WHOLE || cut->in.parts > 1))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
                            "parts %d: only outputs that stay cut are in parts (TRI_COLWISE, output "
                            "TRI_SHARDED)",

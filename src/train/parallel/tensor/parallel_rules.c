@@ -89,6 +89,11 @@ static tri_status names_nothing(const trii_parallel_matches *all, const tri_para
                      k, pattern, all->n > 1 ? all->list[1].path : "");
 }
 
+static bool is_value(tri_parallel_value value)
+{
+    return value >= TRI_PARALLEL_DEFAULT && value <= TRI_SHARDED_SEQUENCE;
+}
+
 static tri_status check_rule(const tri_parallel_rule *rule, int k)
 {
     tri_status status = TRII_CHECK_RESERVED(tri_parallel_rule, rule);
@@ -99,16 +104,27 @@ static tri_status check_rule(const tri_parallel_rule *rule, int k)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "rules[%d].module %s", k,
                          rule->module == NULL ? "is NULL (\"\" is the module itself)"
                                               : "is longer than any path");
-    if (rule->style < TRI_COLWISE || rule->style > TRI_HEADS)
+    if (rule->style < TRI_COLWISE || rule->style > TRI_PREPARE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "rules[%d], \"%.80s\": style %d: TRI_COLWISE, TRI_ROWWISE or TRI_HEADS", k,
-                         rule->module, (int)rule->style);
-    if (rule->input < TRI_PARALLEL_DEFAULT || rule->input > TRI_SHARDED ||
-        rule->output < TRI_PARALLEL_DEFAULT || rule->output > TRI_SHARDED)
+                         "rules[%d], \"%.80s\": style %d: TRI_COLWISE, TRI_ROWWISE, TRI_HEADS, "
+                         "TRI_SEQUENCE or TRI_PREPARE",
+                         k, rule->module, (int)rule->style);
+    if (!is_value(rule->input) || !is_value(rule->output) || !is_value(rule->wanted_input) ||
+        !is_value(rule->wanted_output))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "rules[%d], \"%.80s\": input %d, output %d: they are TRI_WHOLE or "
-                         "TRI_SHARDED, or 0",
-                         k, rule->module, (int)rule->input, (int)rule->output);
+                         "rules[%d], \"%.80s\": input %d, output %d, wanted %d and %d: they are "
+                         "TRI_WHOLE, TRI_SHARDED or TRI_SHARDED_SEQUENCE, or 0",
+                         k, rule->module, (int)rule->input, (int)rule->output,
+                         (int)rule->wanted_input, (int)rule->wanted_output);
+    if (rule->style != TRI_PREPARE &&
+        (rule->wanted_input != TRI_PARALLEL_DEFAULT || rule->wanted_output != TRI_PARALLEL_DEFAULT))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "rules[%d], \"%.80s\": wanted_input and wanted_output are TRI_PREPARE's",
+                         k, rule->module);
+    if (trii_option(rule->dim, 0) < -TRI_MAX_DIMS || trii_option(rule->dim, 0) >= TRI_MAX_DIMS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "rules[%d], \"%.80s\": dim %g: tensors have at most %d dimensions", k,
+                         rule->module, rule->dim.value, TRI_MAX_DIMS);
     if (rule->parts < 0 || rule->block < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "rules[%d], \"%.80s\": parts %d, block %lld: neither may be negative", k,

@@ -23,9 +23,21 @@ trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t bloc
                         .n = (each + (rank < more)) * block};
 }
 
-static bool is_equal(const trii_share *share)
+bool trii_share_is_equal(const trii_share *share)
 {
     return share->whole / share->block % tri_group_size(share->group) == 0;
+}
+
+tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after)
+{
+    int64_t pad[2 * TRI_MAX_DIMS] = {0};
+    int ndim = tri_tensor_ndim(x), from_last = dim < 0 ? -1 - dim : ndim - 1 - dim;
+
+    if (tri_tensor_status(x) != TRI_OK || from_last < 0 || from_last >= ndim)
+        return x; /* a failure, which what follows passes on */
+    pad[2 * from_last] = before;
+    pad[2 * from_last + 1] = after;
+    return tri_pad(x, pad, 2 * (from_last + 1), 0.0);
 }
 
 static tri_status check_blocks(int64_t blocks, int64_t block, const char *what, int ranks)
@@ -52,20 +64,19 @@ tri_status trii_share_out(int64_t size, const tri_parallel_rule *rule, const cha
     return check_blocks(size / parts / block, block, what, tri_group_size(share_io->group));
 }
 
-tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x)
+tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x, int dim)
 {
-    if (is_equal(share))
-        return tri_dist_scatter_to(x, -1, share->group);
-    return tri_narrow(tri_dist_copy_to(x, share->group), -1, share->start, share->n);
+    if (trii_share_is_equal(share))
+        return tri_dist_scatter_to(x, dim, share->group);
+    return tri_narrow(tri_dist_copy_to(x, share->group), dim, share->start, share->n);
 }
 
-tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x)
+tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x, int dim)
 {
-    const int64_t pad[2] = {share->start, share->whole - share->start - share->n};
-
-    if (is_equal(share))
-        return tri_dist_gather_from(x, -1, share->group);
-    return tri_dist_reduce_from(tri_pad(x, pad, 2, 0.0), share->group);
+    if (trii_share_is_equal(share))
+        return tri_dist_gather_from(x, dim, share->group);
+    x = trii_pad_along(x, dim, share->start, share->whole - share->start - share->n);
+    return tri_dist_reduce_from(x, share->group);
 }
 
 tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_tensor **outside_out)

@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/option.h"
 #include "comm/group/join/world.h"
 #include "comm/reducer/agreement.h"
 #include "train/parallel/tensor/tensor_parallel.h"
@@ -67,6 +68,7 @@ static tri_status check_part(const trii_parallel_part *part)
 static tri_status plan_one(parallelizing *p, int i)
 {
     const trii_parallel_match *match = &p->matches.list[i];
+    const tri_parallel_rule *rule = &p->rules[match->rule];
     trii_parallel_cut *cut;
     tri_status status = TRI_OK;
 
@@ -78,14 +80,20 @@ static tri_status plan_one(parallelizing *p, int i)
     p->cuts[i] = cut;
     cut->group = tri_group_ref(p->group);
     cut->base.release = cut_release;
+    cut->style = match->is_output ? TRI_ROWWISE : rule->style;
+    cut->tokens = (trii_tokens){.group = p->group, .dim = (int)trii_option(rule->dim, 1)};
     if (match->is_output)
-        status = trii_parallel_output(match->module, cut);
-    else if (p->rules[match->rule].style == TRI_HEADS)
-        status = trii_parallel_attention(match->module, &p->rules[match->rule], cut);
+        status = trii_parallel_output(match->module, rule, cut);
+    else if (rule->style == TRI_HEADS)
+        status = trii_parallel_attention(match->module, rule, cut);
+    else if (rule->style == TRI_SEQUENCE)
+        status = trii_parallel_sequence(match->module, rule, cut);
+    else if (rule->style == TRI_PREPARE)
+        status = trii_parallel_prepare(rule, cut);
     else if (trii_embedding_options_of(match->module) != NULL)
-        status = trii_parallel_embedding(match->module, &p->rules[match->rule], cut);
+        status = trii_parallel_embedding(match->module, rule, cut);
     else
-        status = trii_parallel_linear(match->module, &p->rules[match->rule], cut);
+        status = trii_parallel_linear(match->module, rule, cut);
     for (int k = 0; k < cut->n_parts && status == TRI_OK; k++) {
         status = check_part(&cut->parts[k]);
         if (status != TRI_OK)
@@ -115,10 +123,37 @@ static tri_status plan_all(parallelizing *p, int n)
 
 /* --- the same on all ranks ------------------------------------------------ */
 
+/* "whole", "sharded", "sharded by tokens"; to what it is made, if that says anything. */
+static const char *value_text(tri_parallel_value value)
+{
+    static const char *const texts[] = {"as it is", "whole", "sharded", "sharded by tokens"};
+
+    return texts[value];
+}
+
+static void describe_cut(const trii_parallel_cut *cut, const char *path, char line[TRII_AGREE_LINE])
+{
+    static const char *const styles[] = {"", "columns", "rows", "heads"};
+
+    if (cut->style == TRI_PREPARE)
+        snprintf(line, TRII_AGREE_LINE, "%s prepared (%s to %s, %s to %s, dim %d)", path,
+                 value_text(cut->takes), value_text(cut->wanted[0]), value_text(cut->gives),
+                 value_text(cut->wanted[1]), cut->tokens.dim);
+    else if (cut->style == TRI_SEQUENCE)
+        snprintf(line, TRII_AGREE_LINE, "%s by tokens (%s to %s, dim %d)", path,
+                 value_text(cut->takes), value_text(cut->gives), cut->tokens.dim);
+    else
+        snprintf(line, TRII_AGREE_LINE,
+                 "%s by %s (%" PRId64 " to %d x %" PRId64 ", %s to %s, dim %d, blocks of %" PRId64
+                 ")",
+                 path, styles[cut->style], cut->in.whole, cut->out.parts, cut->out.whole,
+                 value_text(cut->takes), value_text(cut->gives), cut->tokens.dim,
+                 cut->style == TRI_ROWWISE ? cut->in.block : cut->out.block);
+}
+
 static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
 {
     const parallelizing *p = ctx;
-    const trii_parallel_cut *cut;
 
     if (p->failed != TRI_OK) {
         snprintf(line, TRII_AGREE_LINE, "a call that fails");
@@ -128,16 +163,7 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
         snprintf(line, TRII_AGREE_LINE, "%d modules to cut", p->matches.n);
         return;
     }
-    cut = p->cuts[index];
-    snprintf(line, TRII_AGREE_LINE,
-             "%s by %s (%" PRId64 " to %d x %" PRId64 ", %s to %s, blocks of %" PRId64 ")",
-             trii_agree_name(p->matches.list[index].path),
-             cut->style == TRI_COLWISE   ? "columns"
-             : cut->style == TRI_ROWWISE ? "rows"
-                                         : "heads",
-             cut->in.whole, cut->out.parts, cut->out.whole, cut->takes_whole ? "whole" : "sharded",
-             cut->gives_whole ? "whole" : "sharded",
-             cut->style == TRI_ROWWISE ? cut->in.block : cut->out.block);
+    describe_cut(p->cuts[index], trii_agree_name(p->matches.list[index].path), line);
 }
 
 static tri_status hash_entry(void *ctx, int64_t index, uint64_t *hash_out)

@@ -327,7 +327,7 @@ static const char *refused_rank(rank_env *env)
     REFUSED(TRI_ERR_INVALID_ARG, "a LayerNorm cannot", {.module = "3", .style = TRI_COLWISE});
     REFUSED(TRI_ERR_INVALID_ARG, "7: 4 outputs are fewer than 5 ranks",
             {.module = "7", .style = TRI_COLWISE});
-    REFUSED(TRI_ERR_INVALID_ARG, "style 0: TRI_COLWISE, TRI_ROWWISE or", {.module = "0"});
+    REFUSED(TRI_ERR_INVALID_ARG, "style 0: TRI_COLWISE, TRI_ROWWISE, TRI_HEADS", {.module = "0"});
     REFUSED(TRI_ERR_INVALID_ARG, "module is NULL", {.style = TRI_COLWISE});
     REFUSED(TRI_ERR_INVALID_ARG, "input 7",
             {.module = "0", .style = TRI_COLWISE, .input = (tri_parallel_value)7});

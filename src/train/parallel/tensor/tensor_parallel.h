@@ -4,7 +4,9 @@
  *   parallelize.c       the call: ranks agree, parameters become parts, modules get their forward
  *   parallel_rules.c    which modules the rules name
  *   parallel_values.c   a value becomes this rank's part of it, and whole again
+ *   parallel_sequence.c the same of tokens, also where they are sums over ranks
  *   parallel_linear.c   linear layers; parallel_embedding.c, parallel_attention.c: others
+ *   parallel_whole.c    modules that stay whole: TRI_SEQUENCE and TRI_PREPARE
  *   parallel_loss.c     cross entropy of scores that are cut
  */
 #ifndef TRII_TENSOR_PARALLEL_H
@@ -27,15 +29,35 @@ typedef struct trii_share {
 /* Of a dimension of this size, which both divide. As equal as can be: the first ranks have one
  * block more. None is empty where there are as many blocks. */
 trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block);
-/* x, which has the whole of the share along its last dimension, to this rank's part; and back. Of
+/* x, which has the whole of the share along this dimension, to this rank's part; and back. Of
  * shares of one part. The loss is one that all ranks have: gradients are right for that (dist.h).
  */
-tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x);
-tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x);
+tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x, int dim);
+tri_tensor *trii_share_join(const trii_share *share, tri_tensor *x, int dim);
+/* Whether all ranks have equal parts. */
+bool trii_share_is_equal(const trii_share *share);
+/* x with so many zeros before and after it along this dimension. */
+tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after);
 
 /* Where indices, i64 of the whole dimension, are in this rank's part; 0 where others have them,
  * which `outside` says, bool of the same shape. One that nobody has is out of range at one rank. */
 tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_tensor **outside_out);
+
+/* --- sequences ------------------------------------------------------------ */
+
+/* A dimension that counts tokens. */
+typedef struct trii_tokens {
+    tri_group *group;
+    int dim;
+    bool may_be_last; /* the dimension */
+} trii_tokens;
+
+/* From all tokens to this rank's: of values that all ranks have, and of sums over the ranks. */
+tri_tensor *trii_tokens_take(const trii_tokens *tokens, tri_tensor *x);
+tri_tensor *trii_tokens_reduce(const trii_tokens *tokens, tri_tensor *x);
+/* And back: for what all ranks do alike, and for what each does its part of. */
+tri_tensor *trii_tokens_join(const trii_tokens *tokens, tri_tensor *x);
+tri_tensor *trii_tokens_gather(const trii_tokens *tokens, tri_tensor *x);
 
 /* --- rules ---------------------------------------------------------------- */
 
@@ -76,7 +98,9 @@ typedef struct trii_parallel_cut {
     tri_group *group;     /* a reference */
     tri_parallel_style style;
     void (*kept)(tri_module *self); /* when its parameters have become parts; or NULL */
-    bool takes_whole, gives_whole;
+    tri_parallel_value takes, gives;
+    tri_parallel_value wanted[2]; /* TRI_PREPARE: of inputs and outputs */
+    trii_tokens tokens;
     trii_share in, out;        /* of the last dimension */
     tri_tensor *weight, *bias; /* borrowed; no bias: NULL */
     bool in_out;               /* the weight is [in, out] */
@@ -105,6 +129,12 @@ tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_
 tri_status trii_parallel_attention(const tri_module *module, const tri_parallel_rule *rule,
                                    trii_parallel_cut *cut) TRI_MUST_CHECK;
 /* The output's projection of such a module. */
-tri_status trii_parallel_output(const tri_module *module, trii_parallel_cut *cut) TRI_MUST_CHECK;
+tri_status trii_parallel_output(const tri_module *module, const tri_parallel_rule *rule,
+                                trii_parallel_cut *cut) TRI_MUST_CHECK;
+/* TRI_SEQUENCE and TRI_PREPARE. */
+tri_status trii_parallel_sequence(tri_module *module, const tri_parallel_rule *rule,
+                                  trii_parallel_cut *cut) TRI_MUST_CHECK;
+tri_status trii_parallel_prepare(const tri_parallel_rule *rule,
+                                 trii_parallel_cut *cut) TRI_MUST_CHECK;
 
 #endif
