@@ -115,8 +115,8 @@ TRI_API tri_tensor *tri_torch_tensor_named(tri_torch_file *file, const char *nam
  * its name only when it is complete and on disk; owner, rights and links are kept as
  * tri_safetensors_write keeps them.
  *
- *   entries  [n]; names unique; type_name is not read. Those with the same data, dtype and size, such
- *            as tied weights, are written once, and torch.load gives them one storage
+ *   entries  [n]; names unique; type_name is not read. Those with the same data, dtype and size,
+ * such as tied weights, are written once, and torch.load gives them one storage
  *
  * Errors: INVALID_ARG, NO_MEMORY, IO.
  */
