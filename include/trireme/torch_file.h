@@ -116,7 +116,7 @@ TRI_API tri_tensor *tri_torch_tensor_named(tri_torch_file *file, const char *nam
  * tri_safetensors_write keeps them.
  *
  *   entries  [n]; names unique; type_name is not read. Those with the same data, dtype and size,
- * such as tied weights, are written once, and torch.load gives them one storage
+ *            such as tied weights, are written once, and torch.load gives them one storage
  *
  * Errors: INVALID_ARG, NO_MEMORY, IO.
  */

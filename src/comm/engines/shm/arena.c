@@ -431,8 +431,8 @@ tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
     shm_check_peers(g);
     shm_fail(g, status, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
              tri_last_error());
-    status =
-        trii_fault_cause(g->fault); /* ours, or the control thread's, which may be writing it */
+    /* Ours, or what the control thread heard first and may still be writing. */
+    status = trii_fault_cause(g->fault);
     shm_abort(g);
     return TRII_FAIL(status, "%s", g->fault->text);
 }
