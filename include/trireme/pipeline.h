@@ -19,11 +19,13 @@
  * computes. Ranks wait in the call for the shapes that come from the stage before, not for its
  * results.
  *
- * A rank whose stages have no parameters has no optimizer, and calls tri_run instead.
+ * Every rank updates and saves its own stages only (tri_save: a path for each rank). A rank whose
+ * stages have no parameters makes an optimizer all the same, which updates nothing.
  *
- * Every rank updates and saves its own stages only (tri_save: a path for each rank). What is over
- * all of a network's gradients, tri_clip_grad_norm and tri_grad_scaler, refuses stages of several
- * ranks (UNSUPPORTED).
+ * What is over all gradients is over those of all stages: all ranks call tri_clip_grad_norm, and
+ * get the norm that one process gets, bit for bit; likewise tri_grad_scaler, of which each rank has
+ * one, and the loss function scales (loss_fn returns tri_grad_scaler_scale(scaler, loss), so that
+ * tri_pipeline_step returns the scaled loss). tri_ema has the averages of this rank's stages.
  *
  * A rank whose call fails ends the pipeline for all ranks, which get its reason. So does one that
  * is lost. Make a new one then, over a new group (tri_group_shrink) if a rank is gone.

@@ -39,21 +39,30 @@ static tri_device device_of(const trii_step *step, trii_vid value)
     return step->values[value].type.device;
 }
 
+/* Of these parameters; NO_VALUE: it has none. */
+typedef struct gradients {
+    tri_tensor *const *params;
+    const trii_vid *grads;
+    int n;
+} gradients;
+
 /* For each dtype among the gradients the norm, and the factor that brings it to max_norm: [0] f32,
  * [1] f64, NO_VALUE if there is none of it. */
-static tri_status factors_of(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
-                             int n, double max_norm, trii_vid norm[2], trii_optim_clip *clip)
+static tri_status factors_of(trii_step *step, const trii_stages *stages, const gradients *of,
+                             double max_norm, trii_vid norm[2], trii_optim_clip *clip)
 {
     trii_vid *factor = clip->factor;
     static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
     bool there[2] = {false, false};
     trii_vid total;
-    tri_status status = trii_home_square_sum(step, params, grads, n, &total);
+    tri_status status = trii_home_square_sum(step, stages, of->params, of->grads, of->n, &total);
 
-    for (int i = 0; i < n; i++) {
-        if (grads[i] != TRII_NO_VALUE)
-            there[step->values[grads[i]].type.dtype == TRI_DTYPE_F64] = true;
+    for (int i = 0; i < of->n; i++) {
+        if (of->grads[i] != TRII_NO_VALUE)
+            there[step->values[of->grads[i]].type.dtype == TRI_DTYPE_F64] = true;
     }
+    if (stages != NULL) /* all ranks show it in one */
+        there[stages->is_wide] = true;
     for (int d = 0; d < 2; d++) {
         trii_attrs attrs;
 
@@ -240,12 +249,12 @@ static tri_status gradients_to_clip(tri_optimizer *o, trii_step *step, bool appl
 /* Adds a clip; by norm if `norm` is not NULL. */
 static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii_vid *norm)
 {
-    const trii_vid *grads = o->grads;
+    const gradients of = {o->tensors, o->grads, o->n_params};
     trii_optim_clip clip = no_clip;
     tri_status status = gradients_to_clip(o, step, norm != NULL);
 
     if (status == TRI_OK && norm != NULL)
-        status = factors_of(step, o->tensors, grads, o->n_params, bound, norm, &clip);
+        status = factors_of(step, o->stages, &of, bound, norm, &clip);
     else
         clip.limit = bound;
     if (status != TRI_OK)
@@ -294,7 +303,8 @@ static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid s
                              trii_optim_clip *clip, trii_vid *found_out)
 {
     trii_vid in[2] = {TRII_NO_VALUE, scale}, found;
-    tri_status status = trii_home_square_sum(step, o->tensors, o->grads, o->n_params, &in[0]);
+    tri_status status =
+        trii_home_square_sum(step, o->stages, o->tensors, o->grads, o->n_params, &in[0]);
 
     if (status == TRI_OK && in[0] != TRII_NO_VALUE)
         status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
@@ -362,7 +372,7 @@ static tri_status record_square_sum(tri_optimizer *o, trii_step *step, trii_vid 
     if (status == TRI_OK)
         status = gradients_to_clip(o, step, true);
     return status == TRI_OK
-               ? trii_home_square_sum(step, o->tensors, o->grads, o->n_params, total_out)
+               ? trii_home_square_sum(step, o->stages, o->tensors, o->grads, o->n_params, total_out)
                : status;
 }
 
@@ -457,6 +467,14 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
     return status;
 }
 
+static const trii_stages *stages_of(tri_tensor *const *params, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (params[i]->staged != NULL)
+            return params[i]->staged->of;
+    return NULL;
+}
+
 /* By norm if `norm` is not NULL. */
 static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, double bound,
                             trii_vid *norm)
@@ -475,7 +493,8 @@ static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, d
         return TRI_ERR_NO_MEMORY;
     status = gradients_of(step, params, n, grads);
     if (status == TRI_OK && norm != NULL)
-        status = factors_of(step, params, grads, n, bound, norm, &clip);
+        status = factors_of(step, stages_of(params, n), &(gradients){params, grads, n}, bound, norm,
+                            &clip);
     for (int i = 0; i < n && status == TRI_OK; i++) {
         trii_vid factor;
 

@@ -79,7 +79,7 @@ static tri_status gather(tri_ema *e, tri_module *model)
     }
     if (status != TRI_OK)
         return status;
-    if (e->n == 0)
+    if (e->n == 0 && tri_module_unwrapped(model)->stages == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the model has no parameters");
     status =
         trii_tensor_create(TRI_DTYPE_I64, &one, 1, TRI_CPU(0), &e->n_averaged); /* counted here */

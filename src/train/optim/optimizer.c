@@ -76,6 +76,12 @@ static tri_status check_param(const tri_optimizer *o, tri_tensor *tensor, const 
     return TRI_OK;
 }
 
+static void take_stages(tri_optimizer *o, trii_stages *stages)
+{
+    if (TRII_UNLIKELY(stages != NULL && o->stages == NULL))
+        o->stages = trii_stages_ref(stages);
+}
+
 /* A tensor with several names in a group is updated once. */
 static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *name, int group)
 {
@@ -104,6 +110,8 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
         return status;
     param->tensor = tri_tensor_ref(tensor);
     param->home = tri_tensor_ref(trii_home(tensor));
+    if (tensor->staged != NULL)
+        take_stages(o, tensor->staged->of);
     if (param->home != tensor) {
         o->sharded = true;
         param->empty = param->home->shape[0] == 0;
@@ -122,6 +130,7 @@ static tri_status add_model(tri_optimizer *o, tri_module *model, int group)
     status = trii_module_flatten(model);
     if (status != TRI_OK)
         return status;
+    take_stages(o, tri_module_unwrapped(model)->stages);
     total = tri_module_state_count(model);
     for (int64_t i = 0; i < total && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
@@ -225,13 +234,13 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
     if (status != TRI_OK)
         return status;
     n = o->n_params;
-    if (n == 0)
+    if (n == 0 && o->stages == NULL) /* a stage may have none, and takes part in norms */
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the parameter list is empty", o->ops->name);
     status = add_states(o, recipe, trii_update_states(o->ops->rule, o->flags));
     if (status != TRI_OK)
         return status;
-    o->grads = trii_alloc((size_t)n, sizeof(*o->grads), "optimizer gradients");
-    o->tensors = trii_alloc((size_t)n, sizeof(*o->tensors), "optimizer parameters");
+    o->grads = trii_alloc((size_t)n + 1, sizeof(*o->grads), "optimizer gradients");
+    o->tensors = trii_alloc((size_t)n + 1, sizeof(*o->tensors), "optimizer parameters");
     if (o->grads == NULL || o->tensors == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int i = 0; i < o->n_params; i++)
@@ -283,6 +292,7 @@ void tri_optimizer_destroy(tri_optimizer *o)
     for (int i = 0; i < o->n_state; i++)
         trii_free((void *)(uintptr_t)o->state[i].name);
     tri_tensor_unref(o->updates);
+    trii_stages_unref(o->stages);
     trii_free(o->grads);
     trii_free(o->tensors);
     trii_free(o->groups);
@@ -491,7 +501,7 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
         if (status != TRI_OK)
             return TRII_FAIL_CTX(status, "update of %s", o->params[i].name);
     }
-    if (TRII_UNLIKELY(!r.any) && step->failed == TRI_OK && o->given == NULL)
+    if (TRII_UNLIKELY(!r.any) && step->failed == TRI_OK && o->given == NULL && o->n_params > 0)
         warn_of_no_gradient(o);
     return flush(&r, o->n_params);
 }

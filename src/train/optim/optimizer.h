@@ -11,6 +11,7 @@
 #include <trireme/optim.h>
 
 #include "train/dist/placement.h"
+#include "train/dist/stages.h"
 #include "train/graph/ops/update.h"
 #include "train/graph/step/step.h"
 
@@ -70,6 +71,7 @@ struct tri_optimizer {
     trii_optim_param *params;
     int n_params, cap_params;
     bool sharded;           /* of some, home is a piece */
+    trii_stages *stages;    /* the parameters are those of a rank's stages; NULL: they are all */
     tri_tensor *updates;    /* i64 [n_params]; never part of a step */
     tri_state_entry *state; /* what tri_optimizer_state lists; names owned */
     int n_state;
@@ -155,9 +157,11 @@ tri_status trii_optimizer_step_given(tri_optimizer *optimizer,
 tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n,
                                  trii_vid *total_out) TRI_MUST_CHECK;
 /* The same where grads[i] is the gradient of trii_home(params[i]), over the whole parameters: the
- * bits are those of whole gradients. Where ranks have pieces, all of them record it. */
-tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
-                                int n, trii_vid *total_out) TRI_MUST_CHECK;
+ * bits are those of whole gradients. Where ranks have pieces, all of them record it. stages: of a
+ * pipeline, whose ranks record it all, also without gradients; NULL: there is none. */
+tri_status trii_home_square_sum(trii_step *step, const trii_stages *stages,
+                                tri_tensor *const *params, const trii_vid *grads, int n,
+                                trii_vid *total_out) TRI_MUST_CHECK;
 
 /* Updates of many tensors that one node records, with equal numbers. Starts with n = 0. */
 typedef struct trii_update_batch {

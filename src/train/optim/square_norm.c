@@ -2,7 +2,8 @@
  * square_norm.c - the sum of the squares of many gradients, for clips by their norm and for
  * scalers. Of pieces (train/dist/placement.h) ranks exchange the sums of blocks, once for each
  * group: the bits are those of whole gradients, which are sums of the same blocks in the same order
- * (train/graph/ops/grad_norm.c). Of parameters that tri_parallelize has cut they exchange sums.
+ * (train/graph/ops/grad_norm.c). Of parameters that tri_parallelize has cut they exchange sums, and
+ * of the stages of a pipeline the sums of each parameter.
  */
 #include "base/alloc.h"
 #include "base/err.h"
@@ -155,7 +156,7 @@ static void lay_out(groups *g, tri_tensor *const *params, const trii_vid *grads,
         g->list[k].first = g->list[k - 1].first + g->list[k - 1].blocks;
 }
 
-/* The table of square_spread and square_total, as a value. */
+/* The table of square_spread, square_total and square_each, as a value. */
 static tri_status make_table(trii_step *step, groups *g, tri_tensor *const *params,
                              const trii_vid *grads, int n, trii_vid *table_out)
 {
@@ -178,6 +179,8 @@ static tri_status make_table(trii_step *step, groups *g, tri_tensor *const *para
         row[TRII_SQUARE_GROUP] = group;
         row[TRII_SQUARE_BLOCKS] = blocks_in(tri_tensor_numel(params[i]));
         row[TRII_SQUARE_OWN] = blocks_in(tri_tensor_numel(trii_home(params[i])));
+        if (params[i]->staged != NULL)
+            row[TRII_SQUARE_PLACE] = params[i]->staged->place;
         if (group > 0) {
             row[TRII_SQUARE_START] = blocks_in(params[i]->placed->start);
             row[TRII_SQUARE_FROM] = g->list[group - 1].first;
@@ -208,6 +211,18 @@ static tri_status exchange(trii_step *step, const groups *g, int k, const trii_v
     return status;
 }
 
+/* What the ranks of all groups have, one group's after the other's. */
+static tri_status exchange_all(trii_step *step, const groups *g, const trii_vid own_table[2],
+                               trii_vid *all_out)
+{
+    tri_status status = TRI_OK;
+
+    for (int k = 0; k < g->n && status == TRI_OK; k++)
+        status = exchange(step, g, k, own_table, &g->all[k]);
+    *all_out = g->all[0];
+    return status == TRI_OK && g->n > 1 ? trii_rec_concat(step, g->all, g->n, 0, all_out) : status;
+}
+
 static tri_status sum_over(trii_step *step, groups *g, tri_tensor *const *params,
                            const trii_vid *grads, int n, trii_vid *total_out)
 {
@@ -218,11 +233,8 @@ static tri_status sum_over(trii_step *step, groups *g, tri_tensor *const *params
         status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
     if (status == TRI_OK)
         status = make_table(step, g, params, grads, n, &in[1]);
-    for (int k = 0; k < g->n && status == TRI_OK; k++)
-        status = exchange(step, g, k, in, &g->all[k]);
-    in[2] = g->all[0];
-    if (status == TRI_OK && g->n > 1)
-        status = trii_rec_concat(step, g->all, g->n, 0, &in[2]);
+    if (status == TRI_OK)
+        status = exchange_all(step, g, in, &in[2]);
     return status == TRI_OK
                ? trii_record_values(step, &trii_op_square_total, in, 3, NULL, total_out)
                : status;
@@ -302,25 +314,120 @@ static tri_status sum_with_cut(trii_step *step, tri_tensor *const *params, const
     return status;
 }
 
-/* What other ranks have of a pipeline is in no list here. */
-static tri_status check_stages(tri_tensor *const *params, int n)
+/* --- of stages ------------------------------------------------------------ */
+
+/* The sum over each gradient, in its place among those of the whole network; zeros elsewhere. */
+static tri_status each_of_homes(trii_step *step, const trii_stages *stages,
+                                tri_tensor *const *params, const trii_vid *grads, int n,
+                                trii_vid *each_out)
+{
+    const trii_attrs attrs = {.n_i = 1, .i = {stages->count}};
+    groups g = {0};
+    trii_vid in[3];
+    int n_in = 2;
+    tri_status status = find_groups(&g, params, grads, n);
+
+    if (status == TRI_OK)
+        status = chain(step, &trii_op_square_blocks, grads, n, &in[0]);
+    if (status == TRI_OK)
+        status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
+    if (status == TRI_OK)
+        status = make_table(step, &g, params, grads, n, &in[1]);
+    if (status == TRI_OK && g.n > 0) {
+        status = exchange_all(step, &g, in, &in[2]);
+        n_in = 3;
+    }
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_square_each, in, n_in, &attrs, each_out);
+    trii_free(g.list);
+    trii_free(g.all);
+    return status;
+}
+
+/* Adds those of the parameters that are cut over this group (NULL: that are not), of which `some`
+ * are the gradients. */
+static tri_status add_each(trii_step *step, const trii_stages *stages, tri_group *group,
+                           tri_tensor *const *params, const trii_vid *some, int n, trii_vid *io)
+{
+    trii_vid in[2] = {TRII_NO_VALUE, *io};
+    tri_status status = each_of_homes(step, stages, params, some, n, &in[0]);
+
+    if (status == TRI_OK && group != NULL)
+        status = trii_record_all_reduce(step, group, in[0], TRI_REDOP_SUM, &in[0]);
+    if (status == TRI_OK && group != NULL)
+        trii_traffic_is_for(step, in[0], "norm of gradients of parameters that are cut");
+    if (status != TRI_OK || in[1] == TRII_NO_VALUE) {
+        *io = in[0];
+        return status;
+    }
+    return trii_record_values(step, &trii_op_add, in, 2, NULL, io);
+}
+
+/* Zeros, for a rank that has no gradients. */
+static tri_status no_sums(trii_step *step, const trii_stages *stages, trii_vid *each_out)
+{
+    const trii_type type = {.dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {stages->count}};
+    trii_attrs attrs;
+
+    trii_fill_attrs(&type, 0, &attrs);
+    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, each_out);
+}
+
+static tri_status check_staged(const trii_stages *stages, tri_tensor *const *params,
+                               const trii_vid *grads, int n)
 {
     for (int i = 0; i < n; i++)
-        if (params[i]->in_stage)
+        if (grads[i] != TRII_NO_VALUE &&
+            (params[i]->staged == NULL || params[i]->staged->of != stages))
             return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "the parameters are those of one rank's stages of tri_pipeline: "
-                             "nothing computes a norm over all ranks of a pipeline, or finds where "
-                             "it overflows (tri_clip_grad_value clips each number by itself)");
+                             "parameter %d is in no stage of the pipeline that has others, or that "
+                             "is gone: a norm is over one pipeline alone",
+                             i);
     return TRI_OK;
 }
 
-tri_status trii_home_square_sum(trii_step *step, tri_tensor *const *params, const trii_vid *grads,
-                                int n, trii_vid *total_out)
+/* All ranks get the sum over all stages, with the bits that one process gets if nothing is cut:
+ * parameter by parameter in the order of the whole network. */
+static tri_status sum_of_stages(trii_step *step, const trii_stages *stages,
+                                tri_tensor *const *params, const trii_vid *grads, int n,
+                                trii_vid *total_out)
 {
-    tri_status status = check_stages(params, n);
+    trii_vid *some = trii_alloc((size_t)n + 1, sizeof(*some), "gradients of a norm"), each;
+    bool *done = trii_alloc((size_t)n + 1, sizeof(*done), "gradients of a norm");
+    tri_status status = check_staged(stages, params, grads, n);
 
+    if (status == TRI_OK && (some == NULL || done == NULL))
+        status = TRI_ERR_NO_MEMORY;
+    each = TRII_NO_VALUE;
+    for (int first = 0; first < n && status == TRI_OK; first++) {
+        tri_group *group = cut_over(params[first]);
+
+        if (done[first] || grads[first] == TRII_NO_VALUE)
+            continue;
+        for (int i = 0; i < n; i++) {
+            some[i] = cut_over(params[i]) == group ? grads[i] : TRII_NO_VALUE;
+            done[i] = done[i] || cut_over(params[i]) == group;
+        }
+        status = add_each(step, stages, group, params, some, n, &each);
+    }
+    trii_free(some);
+    trii_free(done);
+    if (status == TRI_OK && each == TRII_NO_VALUE)
+        status = no_sums(step, stages, &each);
+    if (status == TRI_OK)
+        status = trii_record_all_reduce(step, stages->group, each, TRI_REDOP_SUM, &each);
     if (status != TRI_OK)
         return status;
+    trii_traffic_is_for(step, each, "norm of gradients of all stages");
+    return trii_record_values(step, &trii_op_sum_in_order, &each, 1, NULL, total_out);
+}
+
+tri_status trii_home_square_sum(trii_step *step, const trii_stages *stages,
+                                tri_tensor *const *params, const trii_vid *grads, int n,
+                                trii_vid *total_out)
+{
+    if (TRII_UNLIKELY(stages != NULL))
+        return sum_of_stages(step, stages, params, grads, n, total_out);
     for (int i = 0; i < n; i++) {
         if (TRII_UNLIKELY(grads[i] != TRII_NO_VALUE && cut_over(params[i]) != NULL))
             return sum_with_cut(step, params, grads, n, total_out);

@@ -13,6 +13,7 @@
 struct trii_placed;    /* train/dist/placement.h */
 struct trii_packed;    /* packed.h */
 struct trii_elsewhere; /* elsewhere.h */
+struct trii_staged;    /* train/dist/stages.h */
 
 struct tri_tensor {
     atomic_int refs;
@@ -54,8 +55,6 @@ struct tri_tensor {
     bool requires_grad;
     bool is_grad;      /* it is the gradient of another tensor */
     bool is_parameter; /* a module has registered it as one */
-    /* a pipeline over several ranks has it in a stage: a norm is over the others' stages, too */
-    bool in_stage;
     /* its ranks keep averages of its gradient in pieces (train/dist/shards.c): tri_grad shows only
      * what adds up before there is one */
     bool in_pieces;
@@ -71,6 +70,7 @@ struct tri_tensor {
     tri_tensor *grad;        /* owned; same shape; may lie in a bucket of a group's arena */
     const struct trii_placed *placed; /* borrowed; NULL = gradients stay local */
     const struct trii_held *held;     /* borrowed; NULL = this rank has all of it */
+    const struct trii_staged *staged; /* borrowed; NULL = no pipeline of several ranks has it */
     /* borrowed; NULL = the contents are in its memory. Else that has no pages, its contents are
      * lost for readers (trii_tensor_lose), nobody writes them, and a step gets them from there. */
     const struct trii_elsewhere *elsewhere;

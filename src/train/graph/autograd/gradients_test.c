@@ -101,7 +101,8 @@ static bool is_recorded_elsewhere(const trii_graph_op *op)
 {
     return op == &trii_op_update || op == &trii_op_square_sum || op == &trii_op_clip_factor ||
            op == &trii_op_square_blocks || op == &trii_op_square_spread ||
-           op == &trii_op_square_total || op == &trii_op_target_weights || op == &trii_op_copy ||
+           op == &trii_op_square_total || op == &trii_op_square_each ||
+           op == &trii_op_sum_in_order || op == &trii_op_target_weights || op == &trii_op_copy ||
            op == &trii_op_to || op == &trii_op_matmul_weight || op == &trii_op_matmul_to_weight ||
            op == &trii_op_loss_unscale || op == &trii_op_loss_rescale ||
            op == &trii_op_dist_scatter_to || op == &trii_op_dist_copy_to; /* they need ranks */

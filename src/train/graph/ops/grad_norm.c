@@ -9,6 +9,10 @@
  * sums where they are among those of all ranks (square_spread), zeros elsewhere. What the ranks
  * have in these places is added up, which changes no bit of it, and then in the order above
  * (square_total). A table says where blocks belong.
+ *
+ * Where ranks have different gradients, the stages of a pipeline, each puts the sums of its own
+ * where they are among those of the whole network (square_each), which are exchanged in the same
+ * way and then added in order (sum_in_order).
  */
 #include <math.h>
 #include <string.h>
@@ -210,36 +214,113 @@ static tri_status square_total_shape(const trii_type *const *in, int n_in, const
     return check_table(in, n_in);
 }
 
+/* The sum over the gradient of the table's row, of which `own` has the blocks that are here, and
+ * `all` those of all ranks. */
+static tri_status sum_of_row(const trii_kernel_args *args, const int64_t *row, const double *own,
+                             const double *all, double *sum_out)
+{
+    size_t blocks = (size_t)row[TRII_SQUARE_BLOCKS];
+    double *partial;
+
+    *sum_out = 0;
+    if (blocks == 0)
+        return TRI_OK;
+    partial = trii_work_take(args, blocks, sizeof(*partial));
+    if (partial == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memcpy(partial, row[TRII_SQUARE_GROUP] > 0 ? all + row[TRII_SQUARE_FROM] : own,
+           blocks * sizeof(*partial));
+    *sum_out = tree(partial, (int64_t)blocks);
+    trii_work_return(args, partial);
+    return TRI_OK;
+}
+
 static tri_status square_total_reference(const trii_kernel_args *args)
 {
     const double *own = args->in[0].data, *all = args->in[2].data;
     const int64_t *row = args->in[1].data;
     const int64_t *end = row + args->in[1].type->shape[0] * TRII_SQUARE_COLUMNS;
-    double total = 0;
+    double total = 0, sum;
+    tri_status status = TRI_OK;
 
-    for (; row < end; row += TRII_SQUARE_COLUMNS) {
-        size_t blocks = (size_t)row[TRII_SQUARE_BLOCKS];
-        const double *from = row[TRII_SQUARE_GROUP] > 0 ? all + row[TRII_SQUARE_FROM] : own;
-
-        if (blocks > 0) {
-            double *partial = trii_work_take(args, blocks, sizeof(*partial));
-
-            if (partial == NULL)
-                return TRI_ERR_NO_MEMORY;
-            memcpy(partial, from, blocks * sizeof(*partial));
-            total += tree(partial, (int64_t)blocks);
-            trii_work_return(args, partial);
-        }
+    for (; row < end && status == TRI_OK; row += TRII_SQUARE_COLUMNS) {
+        status = sum_of_row(args, row, own, all, &sum);
+        total += sum;
         own += row[TRII_SQUARE_OWN];
     }
     *(double *)args->out[0].data = total;
-    return TRI_OK;
+    return status;
 }
 
 const trii_graph_op trii_op_square_total = {
     .name = "square_total",
     .shape = square_total_shape,
     .reference = square_total_reference,
+};
+
+/* --- of stages ------------------------------------------------------------ */
+
+/* in own, table, and what the ranks of all groups have together, if there are groups, i: n; out f64
+ * [n]: the sum over each gradient in its place, and zeros. */
+static tri_status square_each_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                    trii_type *out, int *n_out)
+{
+    if (attrs->n_i != 1)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "square_each: wrong attributes");
+    *n_out = 1;
+    type_vector(&out[0], attrs->i[0]);
+    return check_table(in, n_in);
+}
+
+static tri_status square_each_reference(const trii_kernel_args *args)
+{
+    const double *own = args->in[0].data, *all = args->n_in > 2 ? args->in[2].data : NULL;
+    const int64_t *row = args->in[1].data;
+    const int64_t *end = row + args->in[1].type->shape[0] * TRII_SQUARE_COLUMNS;
+    double *y = args->out[0].data;
+    tri_status status = TRI_OK;
+
+    memset(y, 0, (size_t)args->iattr[0] * sizeof(*y));
+    for (; row < end && status == TRI_OK; row += TRII_SQUARE_COLUMNS) {
+        status = sum_of_row(args, row, own, all, &y[row[TRII_SQUARE_PLACE]]);
+        own += row[TRII_SQUARE_OWN];
+    }
+    return status;
+}
+
+const trii_graph_op trii_op_square_each = {
+    .name = "square_each",
+    .shape = square_each_shape,
+    .reference = square_each_reference,
+};
+
+static tri_status sum_in_order_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                     trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    *n_out = 1;
+    trii_type_scalar(&out[0], TRI_DTYPE_F64);
+    return in[0]->dtype == TRI_DTYPE_F64
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_INTERNAL, "sum_in_order: wrong operand");
+}
+
+static tri_status sum_in_order_reference(const trii_kernel_args *args)
+{
+    const double *x = args->in[0].data;
+    double total = 0;
+
+    for (int64_t i = 0; i < trii_type_numel(args->in[0].type); i++)
+        total += x[i];
+    *(double *)args->out[0].data = total;
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_sum_in_order = {
+    .name = "sum_in_order",
+    .shape = sum_in_order_shape,
+    .reference = sum_in_order_reference,
 };
 
 /* --- clipping ------------------------------------------------------------- */

@@ -11,6 +11,7 @@ enum {
     TRII_SQUARE_START,  /* the first of them that is here */
     TRII_SQUARE_OWN,    /* how many are here */
     TRII_SQUARE_FROM,   /* where the whole gradient's are in what the groups have together */
+    TRII_SQUARE_PLACE,  /* where square_each puts its sum */
     TRII_SQUARE_COLUMNS
 };
 

@@ -164,6 +164,8 @@ TRII_OP(square_sum) /* in total? (f64) x..; i: has_total; out f64 */
 TRII_OP(square_blocks) /* in before? (f64) x..; i: has_before; out f64 [blocks] */
 TRII_OP(square_spread) /* in blocks table; i: group, its blocks; out f64 [blocks of the group] */
 TRII_OP(square_total)  /* in blocks table blocks of groups (f64); out f64 */
+TRII_OP(square_each)   /* in blocks table blocks of groups?; i: n; out f64 [n]: of each gradient */
+TRII_OP(sum_in_order)  /* in x (f64 [n]); out f64 */
 /* in total (f64); i: dtype; f: max_norm; out norm, factor = min(1, max_norm / (norm + 1e-6)) */
 TRII_OP(clip_factor)
 

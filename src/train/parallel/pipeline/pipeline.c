@@ -14,21 +14,11 @@
 
 /* --- the module ----------------------------------------------------------- */
 
-/* For norms, which would be those of one rank (train/optim/square_norm.c). */
-static void mark_stages(const trii_pipeline *p, bool in_stage)
-{
-    int n = p->shape.ranks > 1 && p->first != NULL ? p->first[p->n_local] : 0;
-
-    for (int k = 0; k < n; k++)
-        for (int64_t i = 0; i < tri_module_state_count(p->parts[k]); i++)
-            tri_module_state(p->parts[k], i).tensor->in_stage = in_stage;
-}
-
 static void pipeline_destroy(tri_module *self)
 {
     trii_pipeline *p = self->data;
 
-    mark_stages(p, false);
+    trii_pipeline_places_free(self);
     tri_group_unref(p->group);
     trii_free(p->parts);
     trii_free(p->first);
@@ -316,9 +306,7 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
     status = agree(group, &p->shape, r->first, status);
     if (status == TRI_OK)
         status = tri_group_split(group, 0, p->rank, NULL, &p->group);
-    if (status == TRI_OK)
-        mark_stages(p, true);
-    return status;
+    return status == TRI_OK ? trii_pipeline_places_make(model) : status;
 }
 
 tri_module *trii_pipeline_make(const trii_pipeline_recipe *r)

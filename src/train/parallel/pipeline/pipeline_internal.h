@@ -15,7 +15,8 @@ typedef struct trii_pipeline {
     /* This rank's modules in their order; owned by the module. Stage k of those here is parts
      * first[k] to first[k + 1] - 1. */
     tri_module **parts;
-    int *first; /* [n_local + 1] */
+    int *first;                 /* [n_local + 1] */
+    struct trii_staged *staged; /* [entries of the state]: of their tensors; NULL: one rank */
     trii_pipeline_action *actions;
     int64_t n_actions;
     uint64_t generation; /* of the step in which it last recorded */
@@ -32,6 +33,11 @@ typedef struct trii_pipeline_recipe {
     tri_status status; /* why it cannot be made, with the error line */
 } trii_pipeline_recipe;
 tri_module *trii_pipeline_make(const trii_pipeline_recipe *recipe);
+
+/* pipeline_places.c: where this rank's tensors are in the state of the whole network, as they say
+ * from now on. Collective. */
+tri_status trii_pipeline_places_make(tri_module *model) TRI_MUST_CHECK;
+void trii_pipeline_places_free(tri_module *model);
 
 /* NULL: the module is no pipeline. */
 trii_pipeline *trii_pipeline_of(tri_module *module);

@@ -1,0 +1,35 @@
+/*
+ * stages.h - what a pipeline over several ranks says of its network and of the tensors that this
+ * rank has of it, for what is over the whole network: norms of gradients, files.
+ */
+#ifndef TRII_STAGES_H
+#define TRII_STAGES_H
+
+#include <stdatomic.h>
+
+#include "train/tensor/persistent.h"
+
+/* Of all stages; shared by the pipeline and the optimizers of its parameters. */
+typedef struct trii_stages {
+    atomic_int refs;
+    tri_group *group; /* the ranks that have stages; a reference */
+    int64_t count;    /* entries of the state of the whole network */
+    bool is_wide;     /* some parameter is f64 */
+} trii_stages;
+
+/* Of a tensor (tri_tensor.staged). Owned by the pipeline. */
+typedef struct trii_staged {
+    trii_stages *of;
+    int64_t place; /* of its entry in the state of the whole network; of several, the first */
+} trii_staged;
+
+static inline trii_stages *trii_stages_ref(trii_stages *stages)
+{
+    if (stages != NULL)
+        atomic_fetch_add_explicit(&stages->refs, 1, memory_order_relaxed);
+    return stages;
+}
+/* stages.c; NULL allowed. */
+void trii_stages_unref(trii_stages *stages);
+
+#endif
