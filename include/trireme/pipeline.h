@@ -51,26 +51,31 @@ typedef enum tri_pipeline_schedule {
     TRI_PIPELINE_INTERLEAVED,
     /* GPipe of several stages a rank, breadth first. */
     TRI_PIPELINE_LOOPED_BFS,
-    /* Backward in two parts: gradients of inputs as soon as the stage before may wait for them,
-     * gradients of parameters where a rank would wait. m as for interleaved if L > 1. */
+    /* Backward in two parts: gradients of inputs first, since the stage before waits for them, and
+     * those of products' and convolutions' weights where a rank would wait. One stage a rank or
+     * several; at most p micro-batches under way on every rank, of which this keeps the gradients
+     * between the parts, too. m as for interleaved if L > 1. Worth it where the weights' gradients
+     * take as long as the others. */
     TRI_PIPELINE_ZERO_BUBBLE,
     /* The same with two stages a rank, of which the second ones come in the opposite order: the
-     * first rank has the first and the last stage. */
+     * first rank has the first and the last stage, and so both the batch and its targets. As much
+     * in memory. Best from 2p - 1 micro-batches on. */
     TRI_PIPELINE_ZBV
 } tri_pipeline_schedule;
 
 /* Zero means the default. */
 typedef struct tri_pipeline_options {
-    tri_group *group;               /* NULL: the world, which is joined as by tri_init */
-    int n_microbatches;             /* default: as many as ranks */
-    tri_pipeline_schedule schedule; /* zero bubble and ZBV are not there yet (UNSUPPORTED) */
+    tri_group *group;   /* NULL: the world, which is joined as by tri_init */
+    int n_microbatches; /* default: as many as ranks */
+    tri_pipeline_schedule schedule;
     TRI_RESERVED(4);
 } tri_pipeline_options;
 
 /**
- * Deals n stages out to the ranks of a group: stage s to rank s mod ranks. Stages are networks of
- * one input and one output whose dimension 0 is that of the samples; each gets the output of the
- * one before. Collective: all ranks give as many stages, and the same options.
+ * Deals n stages out to the ranks of a group: stage s to rank s mod ranks (ZBV: there and back, so
+ * that the first rank has the last stage). Stages are networks of one input and one output whose
+ * dimension 0 is that of the samples; each gets the output of the one before. Collective: all ranks
+ * give as many stages, and the same options.
  *
  *   own_stages  [n], owned from now on, also on failure. Each rank keeps its own and destroys the
  *               others. All ranks that build all of them, in one order and from one seed, begin

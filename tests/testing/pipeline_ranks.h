@@ -249,22 +249,15 @@ static inline const char *pipeline_rank(rank_env *env)
 /* --- whole trainings ------------------------------------------------------ */
 
 /* Trains with a schedule, and compares with one process. */
-static inline void pipeline_train_all(tri_pipeline_schedule schedule, int ranks, int stages, int m,
-                                      int rows, pipeline_result *result)
+static inline void pipeline_train_all(tri_pipeline_schedule schedule, int ranks,
+                                      const pipeline_job *plain, pipeline_result *result)
 {
-    pipeline_result *want = calloc(1, sizeof(*want));
-    pipeline_job job = {.options = {.n_microbatches = m, .schedule = schedule},
-                        .stages = stages,
-                        .rows = rows,
-                        .steps = rows > 100 ? 2 : 0,
-                        .result = result};
+    pipeline_job job = *plain;
 
-    assert_non_null(want);
-    pipeline_one_process(&job, want);
-    job.want = want;
+    job.options.schedule = schedule;
+    job.result = result;
     run_threads(ranks, &(tri_group_options){.engine = ranks > 1 ? "shm" : "self"}, pipeline_rank,
                 &job);
-    free(want);
 }
 
 static inline pipeline_result *pipeline_result_new(void)
@@ -275,14 +268,9 @@ static inline pipeline_result *pipeline_result_new(void)
     return result;
 }
 
-/* Two schedules have the same bits. */
-static inline void pipeline_compare(tri_pipeline_schedule one, tri_pipeline_schedule other,
-                                    int ranks, int stages, int m, int rows)
+/* They have the same bits. */
+static inline void pipeline_same(const pipeline_result *a, pipeline_result *b)
 {
-    pipeline_result *a = pipeline_result_new(), *b = pipeline_result_new();
-
-    pipeline_train_all(one, ranks, stages, m, rows, a);
-    pipeline_train_all(other, ranks, stages, m, rows, b);
     assert_int_equal(a->n, b->n);
     assert_memory_equal(a->loss, b->loss, sizeof(a->loss));
     for (int i = 0; i < a->n; i++) {
@@ -291,8 +279,30 @@ static inline void pipeline_compare(tri_pipeline_schedule one, tri_pipeline_sche
         assert_memory_equal(a->entries[i].values, b->entries[at].values,
                             (size_t)a->entries[i].numel * sizeof(double));
     }
-    free(a);
-    free(b);
+}
+
+/* All schedules come to the bits of the first, and to the numbers of one process. */
+static inline void pipeline_compare(const tri_pipeline_schedule *schedules, int n, int ranks,
+                                    int stages, int m, int rows)
+{
+    pipeline_result *want = pipeline_result_new(), *first = pipeline_result_new();
+    pipeline_job job = {.options = {.n_microbatches = m},
+                        .stages = stages,
+                        .rows = rows,
+                        .steps = rows > 100 ? 2 : 0};
+
+    pipeline_one_process(&job, want);
+    job.want = want;
+    pipeline_train_all(schedules[0], ranks, &job, first);
+    for (int i = 1; i < n; i++) {
+        pipeline_result *other = pipeline_result_new();
+
+        pipeline_train_all(schedules[i], ranks, &job, other);
+        pipeline_same(first, other);
+        free(other);
+    }
+    free(first);
+    free(want);
 }
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/option.h"
 #include "train/dist/dist_state.h"
+#include "train/dist/halves.h"
 #include "train/dist/unit.h"
 #include "train/graph/autograd/backward.h"
 #include "train/graph/ops/table.h"
@@ -286,6 +287,104 @@ static tri_status backward_in(trii_step *step, const trii_roots *roots,
     trii_backward_leave(r, &mode);
     return status;
 }
+
+/* --- in two halves -------------------------------------------------------- */
+
+static tri_status record_first(trii_backward *walk, trii_vid *stop_grads)
+{
+    tri_status status = trii_backward_seed(walk, TRII_NO_VALUE);
+
+    if (status == TRI_OK)
+        status = trii_backward_walk(walk);
+    if (status == TRI_OK)
+        status = trii_backward_leave_values(walk, walk->rest);
+    for (int k = 0; k < walk->n_stops && status == TRI_OK; k++)
+        stop_grads[k] = walk->grads[walk->stops[k]] >= 0 ? walk->grads[walk->stops[k]] : -1;
+    return status;
+}
+
+tri_status trii_backward_first(trii_step *step, const trii_roots *roots, const trii_vid *stops,
+                               int n_stops, trii_vid *stop_grads_out, trii_backward_rest *rest_out)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    trii_backward_mode mode;
+    trii_backward walk;
+    tri_status status = trii_backward_check(r);
+
+    *rest_out = (trii_backward_rest){.last_node = -1};
+    for (int k = 0; k < n_stops; k++)
+        stop_grads_out[k] = TRII_NO_VALUE;
+    if (status == TRI_OK)
+        status = trii_backward_open(&walk, step, roots);
+    if (status == TRI_OK)
+        status = trii_backward_room(&walk);
+    if (status != TRI_OK)
+        return status;
+    walk.stops = stops;
+    walk.n_stops = n_stops;
+    walk.half = TRII_BACKWARD_FIRST;
+    walk.rest = rest_out;
+    trii_backward_mark(&walk, NULL);
+    trii_backward_find_ways(&walk);
+    if (!trii_backward_is_on_the_way(&walk))
+        return TRI_OK;
+    status = trii_backward_enter(r, false, &mode);
+    if (status != TRI_OK)
+        return status;
+    status = record_first(&walk, stop_grads_out);
+    trii_backward_leave(r, &mode);
+    return status;
+}
+
+static tri_status open_second(backward *b, trii_step *step, trii_backward_rest *rest)
+{
+    tri_status status;
+
+    b->walk = (trii_backward){.step = step,
+                              .state = trii_autograd_state_of(trii_recorder_of(step)),
+                              .half = TRII_BACKWARD_SECOND,
+                              .rest = rest};
+    if (b->walk.state == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_backward_room(&b->walk);
+    if (status == TRI_OK)
+        status = take_room(b);
+    if (status != TRI_OK)
+        return status;
+    trii_backward_take_reached(&b->walk, rest);
+    return meet_units(b);
+}
+
+static tri_status record_second(backward *b, const trii_backward_rest *rest)
+{
+    tri_status status;
+
+    trii_backward_take_grads(&b->walk, rest);
+    status = trii_backward_walk(&b->walk);
+    return status == TRI_OK ? finish_all(b) : status;
+}
+
+tri_status trii_backward_second(trii_step *step, const trii_roots *roots, trii_backward_rest *rest)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    trii_backward_mode mode;
+    backward b = {.under = {.count = -1, .divisor = TRII_NO_VALUE}};
+    tri_status status;
+
+    if (rest->last_node < 0)
+        return backward_in(step, roots, &(tri_backward_options){0});
+    status = open_second(&b, step, rest);
+    if (status == TRI_OK)
+        status = trii_backward_enter(r, false, &mode);
+    if (status == TRI_OK) {
+        status = record_second(&b, rest);
+        trii_backward_leave(r, &mode);
+    }
+    trii_backward_rest_free(rest);
+    return status;
+}
+
+/* --- the calls ------------------------------------------------------------ */
 
 static void backward_run(const trii_roots *roots, const tri_backward_options *opt)
 {

@@ -13,7 +13,7 @@
 #include "train/plan/plan_pool.h"
 #include "train/tensor/storage.h"
 
-#define TRII_DEVICE_ABI 5
+#define TRII_DEVICE_ABI 6
 #define TRII_GROUP_NODES 16 /* nodes of a fused group, at most */
 #define TRII_GROUP_VALUES 64
 
@@ -54,6 +54,7 @@ typedef struct trii_ir_node {
     int32_t group;
     int32_t region; /* only nodes with the same number are fused; see
                        train/graph/autograd/recompute.c */
+    int32_t part;   /* the same; see train/graph/step/part.h */
     bool dead;
     /* A cast that the plan itself put in front of a node (half.c): the node gets the value as it
      * would have been stored, even if one kernel computes both. */

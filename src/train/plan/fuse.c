@@ -65,9 +65,11 @@ static bool can_move_up(const fuse *f, const trii_ir_node *node, int32_t group)
     return true;
 }
 
-static bool same_region(const fuse *f, const trii_ir_node *node, const trii_group *group)
+static bool may_fuse(const fuse *f, const trii_ir_node *node, const trii_group *group)
 {
-    return node->region == f->ir->nodes[group->nodes[0]].region;
+    const trii_ir_node *other = &f->ir->nodes[group->nodes[0]];
+
+    return node->region == other->region && node->part == other->part;
 }
 
 static void join(const fuse *f, int32_t n, int32_t group)
@@ -106,7 +108,7 @@ static void merge_other_inputs(const fuse *f, int32_t n, int32_t group)
         trii_group *from = producer(f, node->in[i], &other), *to = f->ir->groups[group];
 
         if (from == NULL || other == group || from->kind != TRII_GROUP_CHAIN || f->read[other] ||
-            !same_region(f, node, from) || from->n_nodes + to->n_nodes > TRII_GROUP_NODES ||
+            !may_fuse(f, node, from) || from->n_nodes + to->n_nodes > TRII_GROUP_NODES ||
             !trii_type_same_shape(group_type(f->ir, from), group_type(f->ir, to)))
             continue;
         merge(f, other, group);
@@ -120,7 +122,7 @@ static int32_t made_for(const fuse *f, const trii_ir_node *node, int32_t value)
     const trii_group *group = producer(f, value, &g);
 
     return group != NULL && group->kind == TRII_GROUP_OP && !f->read[g] &&
-                   same_region(f, node, group) && f->ir->values[value].n_readers == 1 &&
+                   may_fuse(f, node, group) && f->ir->values[value].n_readers == 1 &&
                    f->ir->values[value].output < 0
                ? g
                : -1;
@@ -155,7 +157,7 @@ static bool join_producer(const fuse *f, int32_t n, bool chains)
             trii_group *group = producer(f, node->in[i], &g);
             bool up, down;
 
-            if (group == NULL || group->n_nodes == TRII_GROUP_NODES || !same_region(f, node, group))
+            if (group == NULL || group->n_nodes == TRII_GROUP_NODES || !may_fuse(f, node, group))
                 continue;
             down = !f->read[g];
             if (pass == 0) {
@@ -195,7 +197,7 @@ static bool take_before(const fuse *f, int32_t n)
         trii_group *group = producer(f, node->in[i], &g);
 
         if (group == NULL || group->kind != TRII_GROUP_CHAIN || group->n_nodes != 1 || f->read[g] ||
-            !same_region(f, node, group) ||
+            !may_fuse(f, node, group) ||
             !f->device->absorbs_before(f->ir, &f->ir->nodes[group->nodes[0]], node))
             continue;
         join(f, n, g);

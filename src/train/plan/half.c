@@ -88,7 +88,8 @@ static tri_status add_cast(widening *w, const trii_ir_node *beside, int32_t from
                            .n_i = 1,
                            .random = -1,
                            .group = -1,
-                           .region = beside->region};
+                           .region = beside->region,
+                           .part = beside->part};
     if (iattr == NULL || cast->in == NULL || cast->out == NULL)
         return TRI_ERR_NO_MEMORY;
     iattr[0] = w->ir->values[to].type.dtype;

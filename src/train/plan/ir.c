@@ -52,6 +52,7 @@ static tri_status add_node(const build *b, const trii_node *from, trii_ir_node *
     to->random = -1;
     to->group = -1;
     to->region = from->region < 0 ? -from->region : 0;
+    to->part = from->part;
     to->iattr = iattr;
     to->n_after = from->n_after;
     to->after = trii_pool_alloc(pool, (size_t)from->n_after, sizeof(*to->after));

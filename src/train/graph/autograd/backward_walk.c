@@ -188,22 +188,23 @@ tri_status trii_backward_room(trii_backward *b)
 
     b->n_values = b->step->n_values;
     b->owns = trii_recorder_of(b->step)->retiring.owned_in == b->step->generation;
-    status = take_room(&array, &own->cap_scratch, 3 * (int64_t)b->n_values, sizeof(*own->scratch));
+    status = take_room(&array, &own->cap_scratch, 4 * (int64_t)b->n_values, sizeof(*own->scratch));
     own->scratch = array;
     b->grads = own->scratch;
     b->scratch = b->grads + b->n_values;
     b->copies = b->scratch + b->n_values;
+    b->ways = b->copies + b->n_values;
     return status;
 }
 
 /* --- the walk ------------------------------------------------------------- */
 
-/* The operand, or the value that stands for it in gradients. */
-static inline trii_vid operand(const trii_backward *b, const trii_node *node, int i)
+static inline bool stops_at(const trii_backward *b, trii_vid value)
 {
-    trii_vid in = b->step->in_ids[node->first_in + i];
-
-    return TRII_UNLIKELY(b->owns) && in != TRII_NO_VALUE ? trii_value_first(b->step, in) : in;
+    for (int k = 0; k < b->n_stops; k++)
+        if (b->stops[k] == value)
+            return true;
+    return false;
 }
 
 static inline void reach(trii_backward *b, trii_vid value, const int32_t *leads)
@@ -228,9 +229,10 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads)
         if (!node->requires_grad)
             continue;
         for (int o = 0; o < node->n_out; o++)
-            reached |= grads[node->first_out + o] == TRII_REACHED;
+            reached |=
+                grads[node->first_out + o] == TRII_REACHED && !stops_at(b, node->first_out + o);
         for (int i = 0; i < node->n_in && reached; i++) {
-            trii_vid in = operand(b, node, i);
+            trii_vid in = trii_backward_operand(b, node, i);
 
             if (in != TRII_NO_VALUE)
                 reach(b, in, leads);
@@ -346,57 +348,107 @@ static tri_status call_rule(trii_backward *b, const trii_node *node, const trii_
                : trii_gradient_rules[node->op->gradient](b->step, node, grad_out, needs, grad_in);
 }
 
-static tri_status node_backward(trii_backward *b, int32_t n)
+/* The region of the node is copied. A node of the second half has its copy from the first one. */
+static tri_status copy_region(trii_backward *b, int32_t n)
+{
+    const trii_node *node = &b->step->nodes[n];
+
+    if (node->region <= 0 || node->region == b->region)
+        return TRI_OK;
+    if (b->half == TRII_BACKWARD_SECOND && (node->host != NULL || b->copies[node->first_out] >= 0))
+        return TRI_OK;
+    return trii_region_copy(b, n);
+}
+
+/* Records gradients of the operands that are needed. */
+static tri_status apply_rule(trii_backward *b, int32_t n, const bool *needs)
 {
     trii_step *s = b->step;
-    const trii_node *node = &s->nodes[n];
     trii_vid grad_out[TRII_MAX_OUTPUTS], grad_in[TRII_MAX_INPUTS];
-    bool needs[TRII_MAX_INPUTS], any_out = false, any_in = false;
-    int n_in = node->n_in;
-    tri_status status;
+    int n_in = s->nodes[n].n_in;
+    tri_status status = copy_region(b, n);
 
-    if (!node->requires_grad)
-        return TRI_OK;
-    for (int o = 0; o < node->n_out; o++) {
-        grad_out[o] = b->grads[node->first_out + o];
-        if (grad_out[o] < 0)
-            grad_out[o] = TRII_NO_VALUE;
-        else
-            any_out = true;
-    }
-    for (int i = 0; i < n_in && any_out; i++) {
-        trii_vid in = operand(b, node, i);
-
-        needs[i] = in != TRII_NO_VALUE && b->grads[in] != TRII_UNREACHED;
-        any_in = any_in || needs[i];
-        grad_in[i] = TRII_NO_VALUE;
-    }
-    if (!any_in && !(any_out && trii_node_leads_elsewhere(node)))
-        return TRI_OK;
-    status = node->region > 0 && node->region != b->region ? trii_region_copy(b, n) : TRI_OK;
     if (status == TRI_OK)
         status = trii_step_reserve(s, TRII_RESERVE_NODES); /* nodes may move */
     if (status != TRI_OK)
         return status;
+    for (int o = 0; o < s->nodes[n].n_out; o++) {
+        trii_vid out = s->nodes[n].first_out + o;
+
+        grad_out[o] = b->grads[out] < 0 || stops_at(b, out) ? TRII_NO_VALUE : b->grads[out];
+    }
+    for (int i = 0; i < n_in; i++)
+        grad_in[i] = TRII_NO_VALUE;
     status = call_rule(b, trii_region_node(b, n), grad_out, needs, grad_in);
     if (status != TRI_OK)
         return name_gradient(s, &s->nodes[n], status);
     for (int i = 0; i < n_in && status == TRI_OK; i++) {
         if (needs[i] && grad_in[i] != TRII_NO_VALUE)
-            status = add_grad(b, operand(b, &s->nodes[n], i), grad_in[i]);
+            status = add_grad(b, trii_backward_operand(b, &s->nodes[n], i), grad_in[i]);
     }
     if (!b->keep_graph && s->nodes[n].differentiated == 0)
         s->nodes[n].differentiated = trii_recorder_of(s)->scopes.walks;
     return status;
 }
 
+/* Whether the half that is recorded comes to this node at all. */
+static bool is_passed(const trii_backward *b, const trii_node *node)
+{
+    bool on = b->half != TRII_BACKWARD_WHOLE && node->n_out > 0 &&
+              b->ways[node->first_out] == TRII_WAY_ON;
+
+    return (b->half == TRII_BACKWARD_FIRST && !on) || (b->half == TRII_BACKWARD_SECOND && on);
+}
+
+static tri_status node_backward(trii_backward *b, int32_t n)
+{
+    const trii_node *node = &b->step->nodes[n];
+    bool needs[TRII_MAX_INPUTS], any_out = false, any_in = false;
+    uint64_t left = 0;
+    tri_status status = TRI_OK;
+
+    if (!node->requires_grad || is_passed(b, node))
+        return TRI_OK;
+    for (int o = 0; o < node->n_out; o++)
+        any_out =
+            any_out || (b->grads[node->first_out + o] >= 0 && !stops_at(b, node->first_out + o));
+    for (int i = 0; i < node->n_in && any_out; i++) {
+        trii_vid in = trii_backward_operand(b, node, i);
+
+        needs[i] = in != TRII_NO_VALUE && b->grads[in] != TRII_UNREACHED;
+        any_in = any_in || needs[i];
+    }
+    if (!any_in && !(any_out && trii_node_leads_elsewhere(node)))
+        return TRI_OK;
+    if (b->half == TRII_BACKWARD_FIRST)
+        left = trii_backward_put_off(b, node, needs);
+    if (left != 0)
+        status = trii_backward_leave_node(b->rest, n, left);
+    return status == TRI_OK ? apply_rule(b, n, needs) : status;
+}
+
+/* Operands that the first half has left. */
+static tri_status rest_of_node(trii_backward *b, const trii_rest_node *left)
+{
+    bool needs[TRII_MAX_INPUTS];
+
+    for (int i = 0; i < b->step->nodes[left->node].n_in; i++)
+        needs[i] = (left->operands >> i & 1) != 0;
+    return apply_rule(b, left->node, needs);
+}
+
 tri_status trii_backward_walk(trii_backward *b)
 {
     tri_status status = TRI_OK;
+    int32_t k = 0;
 
     trii_recorder_of(b->step)->scopes.keep_graph = b->keep_graph;
-    for (int32_t n = b->last_node; n >= 0 && status == TRI_OK; n--)
-        status = node_backward(b, n);
+    for (int32_t n = b->last_node; n >= 0 && status == TRI_OK; n--) {
+        if (b->half == TRII_BACKWARD_SECOND && k < b->rest->n_nodes && b->rest->nodes[k].node == n)
+            status = rest_of_node(b, &b->rest->nodes[k++]);
+        else
+            status = node_backward(b, n);
+    }
     return status;
 }
 

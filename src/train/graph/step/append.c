@@ -64,9 +64,9 @@ static tri_status append_key(trii_recorder *r, const trii_node *node, const trii
     }
     w = r->pending.key + r->pending.n_key;
     *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56) ^
-           ((uint64_t)(node->region < 0) << 55);
-    if (TRII_UNLIKELY(node->region < 0))
-        *w++ = (uint64_t)-node->region;
+           ((uint64_t)(node->region < 0 || node->part != 0) << 55);
+    if (TRII_UNLIKELY(node->region < 0 || node->part != 0))
+        *w++ = (uint64_t)node->part << 32 | (uint64_t)(node->region < 0 ? -node->region : 0);
     for (int i = 0; i < n_in; i += 2) {
         uint64_t low = operand_code(r, in[i], requires_grad_io);
         uint64_t high = i + 1 < n_in ? operand_code(r, in[i + 1], requires_grad_io) : 0;
@@ -126,6 +126,7 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
         node->attrs.f[i] = attrs->f[i];
     node->differentiated = 0;
     node->region = r->scopes.region;
+    node->part = r->scopes.part;
     node->backward = r->scopes.deferred > 0;
     status = append_key(r, node, in, &requires_grad);
     if (TRII_UNLIKELY(host != NULL) && status == TRI_OK)

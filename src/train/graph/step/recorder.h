@@ -66,6 +66,7 @@ typedef struct trii_scopes {
     trii_autocast autocast;
     int recompute;        /* depth of tri_recompute_begin */
     int32_t region;       /* number for the nodes recorded now: see trii_node */
+    int32_t part;         /* the same */
     trii_replica replica; /* the replica that is recorded now */
     int deferred;         /* eager mode is put off: inside tri_backward */
     uint32_t walks;       /* number of the walk back, from 1 on */

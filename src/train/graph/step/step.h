@@ -100,6 +100,7 @@ typedef struct trii_node {
     /* > 0: its checkpointed region; < 0: a recomputed copy, of region -n of the segment; see
      * autograd/recompute.c */
     int32_t region;
+    int32_t part;       /* see part.h; 0 = none */
     bool requires_grad; /* some output requires a gradient */
     bool backward;      /* recorded by tri_backward; affects only the order of a plan */
     bool like_operands; /* a host operation whose results have its operands' types */

@@ -242,10 +242,6 @@ static tri_status check_recipe(const trii_pipeline_shape *shape, const trii_pipe
 
     if (r->modules == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "own_stages is NULL");
-    if (shape->schedule == TRI_PIPELINE_ZERO_BUBBLE || shape->schedule == TRI_PIPELINE_ZBV)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "schedule %s has no execution yet: 1f1b, gpipe, interleaved or looped_bfs",
-                         trii_pipeline_schedule_name(shape->schedule));
     status = trii_pipeline_shape_check(shape);
     return status == TRI_OK ? check_modules(shape, r) : status;
 }

@@ -142,8 +142,8 @@ static void stages_and_options_are_checked(void **state)
     o.n_microbatches = 0; /* as many as ranks */
     check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_OK, "");
     o.schedule = TRI_PIPELINE_ZBV;
-    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_UNSUPPORTED,
-                  "schedule zbv has no execution yet");
+    check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_INVALID_ARG,
+                  "schedule zbv has two a rank, 2 in all");
     o.schedule = TRI_PIPELINE_INTERLEAVED;
     check_refused(tri_pipeline((tri_module *[]){stage, stage}, 2, &o), TRI_ERR_INVALID_ARG,
                   "module 1 is in the list twice");

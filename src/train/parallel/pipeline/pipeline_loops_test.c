@@ -5,8 +5,11 @@
 
 static void compare_interleaved(int ranks, int each, int m, int rows)
 {
-    pipeline_compare(TRI_PIPELINE_LOOPED_BFS, TRI_PIPELINE_INTERLEAVED, ranks, each * ranks, m,
-                     rows);
+    static const tri_pipeline_schedule schedules[] = {TRI_PIPELINE_LOOPED_BFS,
+                                                      TRI_PIPELINE_INTERLEAVED,
+                                                      TRI_PIPELINE_ZERO_BUBBLE, TRI_PIPELINE_ZBV};
+
+    pipeline_compare(schedules, each == 2 ? 4 : 3, ranks, each * ranks, m, rows);
 }
 
 static void several_stages_a_rank(void **state)
@@ -24,8 +27,11 @@ static void several_stages_a_rank(void **state)
 /* Messages that wait at the sender for a receive. */
 static void large_messages(void **state)
 {
+    static const tri_pipeline_schedule schedules[] = {TRI_PIPELINE_GPIPE, TRI_PIPELINE_1F1B,
+                                                      TRI_PIPELINE_ZERO_BUBBLE};
+
     (void)state;
-    pipeline_compare(TRI_PIPELINE_GPIPE, TRI_PIPELINE_1F1B, 2, 2, 4, PIPELINE_MOST_ROWS);
+    pipeline_compare(schedules, 3, 2, 2, 4, PIPELINE_MOST_ROWS);
     compare_interleaved(2, 2, 4, PIPELINE_MOST_ROWS);
 }
 

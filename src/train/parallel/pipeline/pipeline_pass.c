@@ -5,7 +5,8 @@
  * A forward begins with what the stage before has sent and ends with a send, whose token is where
  * the backward begins (train/traffic/traffic.h); at the last stage it begins at the loss. Where the
  * next stage is on the same rank the two are one graph, and the backward of the later one is that
- * of both.
+ * of both; but in a schedule whose backwards have two parts each stage has its own, which ends at
+ * the result of the stage before (train/dist/halves.h).
  *
  * A receive is recorded one forward ahead, and posted when the forward before it is over: so a
  * message comes while the rank computes, and two lie in memory at most.
@@ -20,6 +21,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "train/dist/halves.h"
+#include "train/graph/step/part.h"
 #include "train/graph/step/recorder.h"
 #include "train/graph/step/type.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
@@ -30,6 +33,10 @@ typedef struct piece {
     trii_vid received; /* NO_VALUE: not recorded yet */
     tri_tensor *out;
     tri_tensor *root; /* where the backward begins; NULL: at a later stage of this rank */
+    /* Of a schedule in two halves. */
+    trii_vid in;             /* the result of the stage before, on this rank; else NO_VALUE */
+    tri_tensor *seed;        /* its gradient; NULL: 1 */
+    trii_backward_rest rest; /* for the second half */
 } piece;
 
 typedef struct pass {
@@ -39,12 +46,20 @@ typedef struct pass {
     const trii_pipeline_inputs *inputs;
     trii_pipeline_action *in_turn; /* NULL: actions are the pipeline's */
     const trii_pipeline_action *actions;
+    int64_t n_actions;
     int64_t rows;              /* of the whole batch; 0: not known yet */
     piece *pieces;             /* [n_local][microbatches] */
     trii_pipeline_note *notes; /* [n_local][2]: of what comes; rows 0: not here yet */
     tri_tensor *loss;          /* of the micro-batches so far */
     trii_vid last_out;         /* of the forward before */
 } pass;
+
+/* What is recorded from now on is this action's. */
+static void set_part(const pass *t, const trii_pipeline_action *a)
+{
+    trii_recorder_of(t->step)->scopes.part =
+        trii_part_number((int)a->kind, a->stage, a->microbatch);
+}
 
 /* --- the batch ------------------------------------------------------------ */
 
@@ -200,7 +215,8 @@ static tri_status listen(pass *t, int stage, int microbatch)
 /* What the next forward of this rank receives, if it is known what that will be. */
 static tri_status receive_next(pass *t, const trii_pipeline_action *done)
 {
-    const trii_pipeline_action *end = t->actions + t->p->n_actions, *next = done + 1;
+    const trii_pipeline_action *end = t->actions + t->n_actions, *next = done + 1;
+    tri_status status;
 
     if (t->in_turn != NULL)
         return TRI_OK;
@@ -209,7 +225,10 @@ static tri_status receive_next(pass *t, const trii_pipeline_action *done)
     if (next == end || next->stage == 0 || is_here(t, next->stage - 1) ||
         t->notes[2 * local_of(t, next->stage) + kind_of(t, next->microbatch)].rows == 0)
         return TRI_OK;
-    return receive(t, next->stage, next->microbatch, t->last_out);
+    set_part(t, next);
+    status = receive(t, next->stage, next->microbatch, t->last_out);
+    set_part(t, done);
+    return status;
 }
 
 static tri_status input_of(pass *t, const trii_pipeline_action *a, tri_tensor **in_out)
@@ -223,7 +242,7 @@ static tri_status input_of(pass *t, const trii_pipeline_action *a, tri_tensor **
     }
     if (is_here(t, a->stage - 1)) {
         *in_out = piece_of(t, a->stage - 1, a->microbatch)->out;
-        return TRI_OK;
+        return trii_resolve(t->step, *in_out, &at->in);
     }
     status = listen(t, a->stage, a->microbatch);
     if (status == TRI_OK)
@@ -316,15 +335,26 @@ static tri_status forward(pass *t, const trii_pipeline_action *a)
 
 /* --- backward ------------------------------------------------------------- */
 
-/* A stage below which nothing is trained has none. */
-static tri_status backward(pass *t, const trii_pipeline_action *a)
+/* Whether this piece has a backward of its own: a stage below which nothing is trained has none. */
+static tri_status has_backward(const pass *t, const trii_pipeline_action *a, bool *has_out)
 {
     tri_tensor *root = piece_of(t, a->stage, a->microbatch)->root;
     bool is_last = a->stage == t->p->shape.stages - 1;
     trii_vid value = TRII_NO_VALUE;
     tri_status status = root != NULL ? trii_resolve(t->step, root, &value) : TRI_OK;
 
-    if (root == NULL || status != TRI_OK || (!is_last && !t->step->values[value].requires_grad))
+    *has_out =
+        root != NULL && status == TRI_OK && (is_last || t->step->values[value].requires_grad);
+    return status;
+}
+
+static tri_status backward(pass *t, const trii_pipeline_action *a)
+{
+    tri_tensor *root = piece_of(t, a->stage, a->microbatch)->root;
+    bool has = false;
+    tri_status status = has_backward(t, a, &has);
+
+    if (!has)
         return status;
     tri_backward(root);
     if (t->step->failed == TRI_OK)
@@ -335,22 +365,79 @@ static tri_status backward(pass *t, const trii_pipeline_action *a)
                          : "out of memory");
 }
 
+static trii_roots roots_of(const piece *at)
+{
+    return (trii_roots){.call = "tri_pipeline_step",
+                        .takes_seeds = true,
+                        .outputs = &at->root,
+                        .seeds = &at->seed,
+                        .n = 1};
+}
+
+/* The gradient of the stage's input, and whatever comes with it. Where the stage before is on this
+ * rank, its backward begins there. */
+static tri_status backward_of_input(pass *t, const trii_pipeline_action *a)
+{
+    piece *at = piece_of(t, a->stage, a->microbatch);
+    const trii_roots roots = roots_of(at);
+    trii_vid grad = TRII_NO_VALUE;
+    bool has = false;
+    tri_status status = has_backward(t, a, &has);
+
+    if (!has)
+        return status;
+    status =
+        trii_backward_first(t->step, &roots, &at->in, at->in != TRII_NO_VALUE, &grad, &at->rest);
+    if (status == TRI_OK && grad != TRII_NO_VALUE) {
+        piece *before = piece_of(t, a->stage - 1, a->microbatch);
+
+        before->root = before->out;
+        before->seed = trii_handle(t->step, grad);
+    }
+    return status;
+}
+
+static tri_status backward_of_weights(pass *t, const trii_pipeline_action *a)
+{
+    piece *at = piece_of(t, a->stage, a->microbatch);
+    const trii_roots roots = roots_of(at);
+    bool has = false;
+    tri_status status = has_backward(t, a, &has);
+
+    return has ? trii_backward_second(t->step, &roots, &at->rest) : status;
+}
+
 /* --- all of it ------------------------------------------------------------ */
+
+static tri_status record(pass *t, const trii_pipeline_action *a)
+{
+    tri_status status;
+
+    if (a->kind == TRII_PIPELINE_FORWARD)
+        return forward(t, a);
+    if (t->call != TRII_PIPELINE_TRAIN)
+        return TRI_OK;
+    if (a->kind == TRII_PIPELINE_BACKWARD)
+        return backward(t, a);
+    status = a->kind == TRII_PIPELINE_INPUT ? backward_of_input(t, a) : backward_of_weights(t, a);
+    return status == TRI_OK
+               ? status
+               : TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
+}
 
 static tri_status record_all(pass *t)
 {
     tri_status status = TRI_OK;
 
-    for (int64_t i = 0; i < t->p->n_actions && status == TRI_OK; i++) {
+    for (int64_t i = 0; i < t->n_actions && status == TRI_OK; i++) {
         const trii_pipeline_action *a = &t->actions[i];
 
         if (t->rows != 0 && rows_of(t, a->microbatch) == 0)
             continue; /* fewer rows than micro-batches */
-        if (a->kind == TRII_PIPELINE_FORWARD)
-            status = forward(t, a);
-        else if (t->call == TRII_PIPELINE_TRAIN)
-            status = backward(t, a);
+        set_part(t, a);
+        status = record(t, a);
     }
+    trii_recorder_of(t->step)->scopes.part = 0;
     return status;
 }
 
@@ -398,6 +485,7 @@ static tri_status take_room(pass *t)
     t->pieces = trii_alloc(n, sizeof(*t->pieces), "micro-batches");
     t->notes = trii_alloc(2 * (size_t)t->p->n_local, sizeof(*t->notes), "micro-batches");
     t->actions = t->p->actions;
+    t->n_actions = t->p->n_actions;
     if (t->pieces == NULL || t->notes == NULL)
         return TRI_ERR_NO_MEMORY;
     if (trii_recorder_of(t->step)->eager) {
@@ -405,10 +493,11 @@ static tri_status take_room(pass *t)
             trii_alloc((size_t)t->p->n_actions, sizeof(*t->in_turn), "schedule");
         if (t->in_turn == NULL)
             return TRI_ERR_NO_MEMORY;
-        trii_pipeline_actions_in_turn(&t->p->shape, t->p->rank, t->in_turn);
+        t->n_actions = trii_pipeline_actions_in_turn(&t->p->shape, t->p->rank, t->in_turn);
     }
     for (size_t i = 0; i < n; i++)
-        t->pieces[i].received = TRII_NO_VALUE;
+        t->pieces[i] =
+            (piece){.received = TRII_NO_VALUE, .in = TRII_NO_VALUE, .rest = {.last_node = -1}};
     return TRI_OK;
 }
 
@@ -437,6 +526,17 @@ static tri_tensor *give_up(const pass *t, tri_status status)
     return failed;
 }
 
+static void release(const pass *t)
+{
+    size_t n = t->pieces != NULL ? (size_t)t->p->n_local * (size_t)t->p->shape.microbatches : 0;
+
+    for (size_t i = 0; i < n; i++)
+        trii_backward_rest_free(&t->pieces[i].rest);
+    trii_free(t->pieces);
+    trii_free(t->notes);
+    trii_free(t->in_turn);
+}
+
 tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
                                const trii_pipeline_inputs *inputs)
 {
@@ -459,8 +559,6 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
     if (status == TRI_OK)
         status =
             call == TRII_PIPELINE_OUTPUTS ? join_outputs(&t, &result) : share_loss(&t, &result);
-    trii_free(t.pieces);
-    trii_free(t.notes);
-    trii_free(t.in_turn);
+    release(&t);
     return status == TRI_OK ? tri_keep(result) : give_up(&t, status);
 }

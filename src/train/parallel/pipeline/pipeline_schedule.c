@@ -296,8 +296,8 @@ void trii_pipeline_actions(const trii_pipeline_shape *s, int rank,
     }
 }
 
-void trii_pipeline_actions_in_turn(const trii_pipeline_shape *s, int rank,
-                                   trii_pipeline_action *actions_out)
+int64_t trii_pipeline_actions_in_turn(const trii_pipeline_shape *s, int rank,
+                                      trii_pipeline_action *actions_out)
 {
     list l = {.shape = s, .next = actions_out, .rank = rank};
     const int each = stages_of_rank(s);
@@ -305,10 +305,8 @@ void trii_pipeline_actions_in_turn(const trii_pipeline_shape *s, int rank,
     for (int i = 0; i < s->microbatches; i++) {
         for (int k = 0; k < each; k++)
             add(&l, TRII_PIPELINE_FORWARD, k, i);
-        for (int k = each - 1; k >= 0; k--) {
-            add(&l, has_two_parts(s) ? TRII_PIPELINE_INPUT : TRII_PIPELINE_BACKWARD, k, i);
-            if (has_two_parts(s))
-                add(&l, TRII_PIPELINE_WEIGHT, k, i);
-        }
+        for (int k = each - 1; k >= 0; k--)
+            add(&l, TRII_PIPELINE_BACKWARD, k, i);
     }
+    return l.next - actions_out;
 }

@@ -51,9 +51,10 @@ int64_t trii_pipeline_action_count(const trii_pipeline_shape *shape);
 /* Writes them, in order: actions_out[trii_pipeline_action_count]. */
 void trii_pipeline_actions(const trii_pipeline_shape *shape, int rank,
                            trii_pipeline_action *actions_out);
-/* The same actions, one micro-batch after the other through all stages and back: for steps that run
- * while they are recorded, in which no rank may send before its peer receives. */
-void trii_pipeline_actions_in_turn(const trii_pipeline_shape *shape, int rank,
-                                   trii_pipeline_action *actions_out);
+/* One micro-batch after the other through all stages and back, each backward as a whole: for steps
+ * that run while they are recorded, in which no rank may send before its peer receives. Returns how
+ * many these are, at most as many as above. */
+int64_t trii_pipeline_actions_in_turn(const trii_pipeline_shape *shape, int rank,
+                                      trii_pipeline_action *actions_out);
 
 #endif

@@ -4,7 +4,10 @@
 
 static void compare_schedules(int ranks, int m, int rows)
 {
-    pipeline_compare(TRI_PIPELINE_GPIPE, TRI_PIPELINE_1F1B, ranks, ranks, m, rows);
+    static const tri_pipeline_schedule schedules[] = {TRI_PIPELINE_GPIPE, TRI_PIPELINE_1F1B,
+                                                      TRI_PIPELINE_ZERO_BUBBLE};
+
+    pipeline_compare(schedules, 3, ranks, ranks, m, rows);
 }
 
 static void one_rank_is_the_plain_network(void **state)

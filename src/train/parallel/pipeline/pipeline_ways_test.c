@@ -87,6 +87,7 @@ typedef struct way {
     int passes;     /* for one update */
     bool recompute; /* all stages are computed again for their backwards */
     bool reads;     /* rank 0 alone reads each loss: the others must run the pass, too */
+    tri_pipeline_schedule schedule;
     double want[2]; /* losses of two updates */
 } way;
 
@@ -96,6 +97,7 @@ static tri_module *build(const way *w, rank_env *env, tri_group *group)
     tri_pipeline_options options = plain.options;
 
     options.group = group;
+    options.schedule = w->schedule;
     pipeline_stages(stages, plain.stages, true);
     if (w->frozen)
         tri_module_requires_grad(stages[0], false);
@@ -146,7 +148,7 @@ static const char *train_in_a_way(rank_env *env)
     return NULL;
 }
 
-static void compare_way(way w)
+static void compare_schedule(way w, tri_pipeline_schedule schedule)
 {
     tri_module *net = one_network(&plain);
     tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
@@ -154,6 +156,7 @@ static void compare_way(way w)
     tri_optimizer *opt;
     int m = plain.options.n_microbatches;
 
+    w.schedule = schedule;
     if (w.frozen)
         tri_module_requires_grad(tri_module_submodule(net, "0"), false);
     opt = tri_sgd(net, 0.1, NULL);
@@ -179,6 +182,12 @@ static void compare_way(way w)
     tri_module_destroy(net);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
+}
+
+static void compare_way(way w)
+{
+    compare_schedule(w, TRI_PIPELINE_1F1B);
+    compare_schedule(w, TRI_PIPELINE_ZERO_BUBBLE);
 }
 
 static void a_frozen_first_stage_gets_no_gradients(void **state)
