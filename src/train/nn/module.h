@@ -66,7 +66,7 @@ struct tri_module {
     trii_slots parameters, buffers;
     trii_hooks hooks;
     struct trii_stages
-        *stages; /* train/dist/stages.h; owned by its class; NULL: it has all of it */
+        *stages; /* train/dist/pipeline_stages.h; owned by its class; NULL: it has all of it */
     bool training;
     bool recompute;    /* its forward is a region that is computed again for backward */
     tri_status status; /* the first failure; `why` is its line */

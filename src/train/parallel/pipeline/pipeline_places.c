@@ -1,12 +1,12 @@
 /*
  * pipeline_places.c - which place each tensor of this rank's stages has in the state of the whole
- * network (train/dist/stages.h).
+ * network (train/dist/pipeline_stages.h).
  */
 #include <trireme/group.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "train/dist/stages.h"
+#include "train/dist/pipeline_stages.h"
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 

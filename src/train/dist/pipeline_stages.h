@@ -1,9 +1,9 @@
 /*
- * stages.h - what a pipeline over several ranks says of its network and of the tensors that this
- * rank has of it, for what is over the whole network: norms of gradients, files.
+ * pipeline_stages.h - what a pipeline over several ranks says of its network and of the tensors
+ * that this rank has of it, for what is over the whole network: norms of gradients, files.
  */
-#ifndef TRII_STAGES_H
-#define TRII_STAGES_H
+#ifndef TRII_PIPELINE_STAGES_H
+#define TRII_PIPELINE_STAGES_H
 
 #include <stdatomic.h>
 
@@ -29,7 +29,7 @@ static inline trii_stages *trii_stages_ref(trii_stages *stages)
         atomic_fetch_add_explicit(&stages->refs, 1, memory_order_relaxed);
     return stages;
 }
-/* stages.c; NULL allowed. */
+/* pipeline_stages.c; NULL allowed. */
 void trii_stages_unref(trii_stages *stages);
 
 #endif

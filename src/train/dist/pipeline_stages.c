@@ -1,5 +1,5 @@
-/* stages.c - the life of what all stages of a pipeline have in common. */
-#include "train/dist/stages.h"
+/* pipeline_stages.c - the life of what all stages of a pipeline have in common. */
+#include "train/dist/pipeline_stages.h"
 
 #include <trireme/group.h>
 
