@@ -27,17 +27,18 @@
  * on each of them alone (sequence parallelism): such a pair gathers tokens before its first layer,
  * and scatters sums over ranks after its second. Forward values have the same bits as without that.
  *
- * With replicas of the parts, tri_ddp goes around the network after this call, over another axis of
- * the mesh; the ranks of a tensor group then have the same batch. Over a group that has ranks of
- * the tensor group as well it is refused.
+ * With replicas of the parts, tri_ddp or tri_zero (stages 1 and 2) goes around the network after
+ * this call, over another axis of the mesh; the ranks of a tensor group then have the same batch.
+ * Over a group that has ranks of the tensor group as well it is refused.
  *
  * tri_checkpoint_save, on all ranks of the group, writes the parts as parts of whole tensors, which
  * tri_checkpoint_restore reads on any number of ranks, cut otherwise or not at all. With replicas
- * the group saves that is first along the other axis (tri_mesh_coordinate 0); all may restore.
+ * the group saves that is first along the other axis (tri_mesh_coordinate 0); under tri_zero, which
+ * divides the optimizer's state along that axis, all ranks call it. All may restore.
  * tri_save, tri_load, tri_module_load and tri_module_hash know whole tensors, and all ranks of the
  * group call them. tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
  *
- * What is not there yet is refused: tri_zero, tri_fully_shard and tri_data_parallel around such a
+ * What is not there yet is refused: stage 3 (tri_fully_shard) and tri_data_parallel around such a
  * network; the same parameter in several modules. Two things are not refused, and cannot
  * be seen by the library: a program that reads a cut parameter itself (tri_module_find; so does
  * tri_model_gpt2 with "wte") gets this rank's part, and a dropout of cut values, between the two

@@ -48,19 +48,30 @@ static inline tri_tensor *rows(int first, int n, int width)
     return tri_tensor_from(TRI_SHAPE(n, width), TRI_DTYPE_F64, data);
 }
 
+#define PART 17000 /* most elements of a tensor */
+
 /* Puts what is here of a tensor to its places in the whole, of which it returns the size. */
 static inline int put_tensor(tri_tensor *t, double *whole, tri_status *status)
 {
-    double part[NUMBERS];
+    static _Thread_local double part[PART];
     trii_piece all = {.ndim = t->ndim};
-    const int64_t *shape = t->held != NULL ? t->held->shape : t->shape;
+    const int64_t *shape = t->shape;
     trii_runs from, to;
+    int64_t start = 0;
 
+    if (t->held != NULL) {
+        all.ndim = t->held->ndim;
+        shape = t->held->shape;
+    }
     memcpy(all.size, shape, sizeof(all.size));
-    to = trii_piece_runs(&all, shape, t->ndim);
-    from = t->held != NULL ? trii_piece_runs(&t->held->piece, shape, t->ndim) : to;
+    to = trii_piece_runs(&all, shape, all.ndim);
+    from = t->held != NULL ? trii_piece_runs(&t->held->piece, shape, all.ndim) : to;
+    if (t->held != NULL && t->held->shared_by != NULL) { /* others have the rest of the piece */
+        trii_piece_copy(&to, whole, &from, part, sizeof(double));
+        start = t->held->from;
+    }
     if (*status == TRI_OK)
-        *status = tri_tensor_copy_out(t, part, trii_tensor_bytes(t));
+        *status = tri_tensor_copy_out(t, part + start, trii_tensor_bytes(t));
     if (*status == TRI_OK)
         trii_piece_copy(&from, part, &to, whole, sizeof(double));
     return (int)trii_piece_count(&all);

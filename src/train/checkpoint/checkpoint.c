@@ -137,10 +137,11 @@ static tri_status check_held(const char *path, const char *name, const tri_tenso
 {
     const trii_held *held = trii_held_of(tensor);
     const tri_tensor *target = held != NULL && held->tensor != NULL ? held->tensor : tensor;
+    int64_t here = tri_tensor_numel(target), n = held != NULL ? trii_piece_count(&held->piece) : 0;
     char text[TRII_PIECE_TEXT];
 
     if (held == NULL || (trii_piece_fits(&held->piece, held->shape, held->ndim) &&
-                         trii_piece_count(&held->piece) == tri_tensor_numel(target) &&
+                         (held->shared_by != NULL ? here <= n - held->from : here == n) &&
                          tri_tensor_dtype(target) == tri_tensor_dtype(tensor)))
         return TRI_OK;
     return TRII_FAIL(

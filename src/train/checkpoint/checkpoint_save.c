@@ -133,7 +133,7 @@ static tri_status save(tri_module *module, const char *path, const char *call, f
     if (group != NULL) /* the others hear what is wrong here */
         return save_whole(module, path, call, group, write, status);
     if (status == TRI_OK)
-        status = trii_snapshot_take(&s, module, NULL, NULL, NULL);
+        status = trii_snapshot_take(&s, module, NULL, NULL, NULL, NULL);
     if (status == TRI_OK)
         status = write(path, s.parts[0].entries, s.parts[0].n);
     trii_snapshot_fini(&s);
@@ -301,7 +301,7 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
 
     if (status == TRI_OK)
         status = trii_check_module(module, call);
-    if (status == TRI_OK)
+    if (status == TRI_OK && trii_sharers(module) == NULL)
         status = check_replica(call, module);
     if (status == TRI_OK)
         status = check_options(call, opt);
@@ -332,6 +332,18 @@ tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
     return group == NULL && opt != NULL && opt->all_ranks ? group_of_replicas(module) : group;
 }
 
+tri_group *trii_sharers(tri_module *module)
+{
+    for (int64_t i = 0; module != NULL && i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+        const trii_unit *unit = trii_is_handle(tensor) ? NULL : trii_unit_of(tensor);
+
+        if (unit != NULL && unit->stage > 0 && unit->size > 1 && trii_tensor_is_cut(tensor))
+            return unit->group;
+    }
+    return NULL;
+}
+
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt)
 {
@@ -357,17 +369,23 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     const char *call = "tri_checkpoint_save";
     trii_snapshot snapshot = {.n_parts = 0};
     tri_status status = trii_need_text(folder, call, "folder");
-    tri_group *ranks;
+    tri_group *ranks, *sharers = tri_module_status(module) == TRI_OK ? trii_sharers(module) : NULL;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
     /* What is wrong here the others hear, too, unless it is what would tell who they are. */
     ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
+    if (sharers != NULL)
+        status = trii_ranks_meet(sharers, call, status);
     if (status == TRI_OK)
-        status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks);
-    status = trii_ranks_meet(ranks, call, status);
-    if (status == TRI_OK)
-        status = trii_snapshot_write(&snapshot, folder, opt);
+        status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks, sharers);
+    if (sharers != NULL)
+        status = trii_ranks_agree(sharers, status);
+    if (sharers == NULL || tri_group_rank(sharers) == 0) {
+        status = trii_ranks_meet(ranks, call, status);
+        if (status == TRI_OK)
+            status = trii_snapshot_write(&snapshot, folder, opt);
+    }
     trii_snapshot_fini(&snapshot);
-    return status;
+    return sharers != NULL ? trii_ranks_agree(sharers, status) : status;
 }

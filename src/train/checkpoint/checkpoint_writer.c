@@ -205,7 +205,7 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
 {
     const char *call = "tri_checkpoint_writer_save";
     tri_status status = check_writer(call, writer);
-    tri_group *ranks;
+    tri_group *ranks, *sharers = tri_module_status(module) == TRI_OK ? trii_sharers(module) : NULL;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
@@ -215,8 +215,14 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
         status = wait_for_last(writer);
     if (status == TRI_OK)
         status = take_options(writer, opt);
+    if (sharers != NULL)
+        status = trii_ranks_meet(sharers, call, status);
     if (status == TRI_OK)
-        status = trii_snapshot_take(&writer->snapshot, module, optimizer, info, ranks);
+        status = trii_snapshot_take(&writer->snapshot, module, optimizer, info, ranks, sharers);
+    if (sharers != NULL)
+        status = trii_ranks_agree(sharers, status);
+    if (sharers != NULL && tri_group_rank(sharers) > 0)
+        return status; /* the first of them writes */
     status = trii_ranks_meet(ranks, call, status);
     if (status == TRI_OK && ranks != NULL)
         status = meet(writer, ranks);

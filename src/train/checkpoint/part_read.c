@@ -219,6 +219,10 @@ tri_status trii_part_load(trii_part_reader *reader, int64_t index, tri_tensor *t
     size_t bytes;
     tri_status status = fetch(reader, index, held != NULL ? &held->piece : NULL, &data, &bytes);
 
+    if (status == TRI_OK && held != NULL && held->shared_by != NULL) {
+        bytes = trii_tensor_bytes(target);
+        data = (const char *)data + (size_t)held->from * tri_dtype_size(target->dtype);
+    }
     if (status == TRI_OK)
         status = tri_tensor_copy_in(target, data, bytes);
     if (status == TRI_OK && tensor->elsewhere != NULL)

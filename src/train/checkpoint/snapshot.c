@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/pages.h"
+#include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
 
 /* --- lists of named tensors ----------------------------------------------- */
@@ -90,8 +91,10 @@ typedef struct lists {
     trii_state_list list[2 + TRII_MAX_EXTRAS];
     const char *name[2 + TRII_MAX_EXTRAS]; /* of the file, without its suffix */
     int n;
-    tri_group *group; /* over which tensors are in pieces, or NULL */
-    bool has_whole;   /* this rank saves those that are whole */
+    tri_group *group;   /* over which tensors are in pieces, or NULL */
+    tri_group *sharers; /* over which some are in ranges that are put together first, or NULL */
+    bool has_whole;     /* this rank saves those that are whole */
+    bool only_gives;    /* it has nothing but what others put together */
 } lists;
 
 static size_t aligned(size_t bytes)
@@ -113,21 +116,48 @@ static void count_pairs(need *n, const tri_metadata *pairs, int n_pairs)
     n->pairs += n_pairs;
 }
 
+/* Whether others have a part of this rank's piece, or of what is whole on the ranks that save. */
+static bool is_shared(const lists *all, const trii_held *held)
+{
+    return held != NULL && all->sharers != NULL &&
+           (held->shared_by == all->sharers || held->group == all->sharers);
+}
+
+/* What its entry is once it has been put together, and what this rank has of that then: NULL, all
+ * of it. */
+static const trii_held *describe(const lists *all, tri_state_entry state,
+                                 tri_safetensors_entry *entry)
+{
+    const trii_held *held = trii_held_of(state.tensor);
+
+    if (held != NULL && held->tensor != NULL)
+        state.tensor = held->tensor;
+    trii_state_describe(state, entry);
+    if (!is_shared(all, held))
+        return held;
+    entry->bytes = tri_dtype_size(entry->dtype);
+    if (held->shared_by != NULL) {
+        entry->bytes *= (size_t)trii_piece_count(&held->piece);
+        return held;
+    }
+    entry->ndim = held->ndim;
+    memcpy(entry->shape, held->shape, sizeof(entry->shape));
+    for (int d = 0; d < entry->ndim; d++)
+        entry->bytes *= (size_t)entry->shape[d];
+    return NULL;
+}
+
 static void count_list(need *n, const lists *all, int k)
 {
     int64_t entries = all->list[k].count(&all->list[k]);
 
     n->strings += strlen(all->name[k]) + sizeof(TRII_TENSORS_SUFFIX);
     for (int64_t i = 0; i < entries; i++) {
-        tri_state_entry state = all->list[k].at(&all->list[k], i);
-        const trii_held *held = trii_held_of(state.tensor);
         tri_safetensors_entry entry;
+        const trii_held *held = describe(all, all->list[k].at(&all->list[k], i), &entry);
 
-        if (held == NULL && !all->has_whole)
+        if (all->only_gives || (held == NULL && !all->has_whole))
             continue;
-        if (held != NULL && held->tensor != NULL)
-            state.tensor = held->tensor;
-        trii_state_describe(state, &entry);
         n->data += aligned(entry.bytes);
         count_text(n, entry.name);
         n->entries++;
@@ -221,12 +251,37 @@ static const tri_metadata *put_pairs(cursor *at, const tri_metadata *pairs, int 
     return first;
 }
 
-static tri_status put_data(cursor *at, tri_tensor *tensor, tri_safetensors_entry *entry)
+/* All elements that the ranks share of a tensor, on those that want them: the others say NULL. */
+static tri_status put_together(const lists *all, tri_tensor *tensor, size_t bytes, void *to)
+{
+    const trii_held *held = trii_held_of(tensor);
+    size_t size = tri_dtype_size(tri_tensor_dtype(tensor)), own = trii_tensor_bytes(tensor);
+    int64_t from = held->shared_by != NULL ? held->from : held->piece.offset[0];
+    char *room = to != NULL ? to : trii_alloc(1, bytes, "state that ranks share");
+    tri_status status = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    if (status == TRI_OK) {
+        memset(room, 0, bytes); /* each byte is one rank's: their sum is it */
+        if (!held->is_replica)
+            status = tri_tensor_copy_out(tensor, room + (size_t)from * size, own);
+    }
+    status = trii_ranks_agree(all->sharers, status);
+    if (status == TRI_OK)
+        status = tri_all_reduce(all->sharers, room, room, bytes, TRI_DTYPE_U8, TRI_REDOP_SUM, NULL);
+    if (room != to)
+        trii_free(room);
+    return status;
+}
+
+static tri_status put_data(cursor *at, const lists *all, tri_tensor *tensor,
+                           tri_safetensors_entry *entry)
 {
     tri_status status;
 
     entry->data = at->data;
-    status = tri_tensor_copy_out(tensor, at->data, entry->bytes);
+    status = is_shared(all, trii_held_of(tensor))
+                 ? put_together(all, tensor, entry->bytes, at->data)
+                 : tri_tensor_copy_out(tensor, at->data, entry->bytes);
     at->data += aligned(entry->bytes);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "state %s", entry->name);
 }
@@ -261,26 +316,26 @@ static tri_status separate(const trii_box *box, const tri_safetensors_entry *ent
     return TRI_OK;
 }
 
-static tri_status put_piece(cursor *at, const char *part, tri_state_entry state,
-                            const trii_held *held)
+static tri_status put_piece(cursor *at, const lists *all, const char *part, tri_state_entry state)
 {
     tri_safetensors_entry *entry = at->piece++;
     trii_box *box = at->box++;
+    const trii_held *held = describe(all, state, entry);
+    int64_t here = (int64_t)(entry->bytes / tri_dtype_size(entry->dtype));
     tri_status status;
 
     if (held->tensor != NULL)
         state.tensor = held->tensor;
-    trii_state_describe(state, entry);
     entry->name = put_name(at, part, state.name);
     *box = (trii_box){.ndim = held->ndim, .piece = held->piece};
     memcpy(box->shape, held->shape, sizeof(box->shape));
     if (!trii_piece_fits(&box->piece, box->shape, box->ndim) ||
-        trii_piece_count(&box->piece) != tri_tensor_numel(state.tensor))
+        trii_piece_count(&box->piece) != here)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "state %s: piece %s of the whole does not fit it, or is not the %lld "
                          "elements that are here",
                          entry->name, trii_piece_text(&box->piece, (char[TRII_PIECE_TEXT]){""}),
-                         (long long)tri_tensor_numel(state.tensor));
+                         (long long)here);
     /* In the file it has the shape of the box; of several, one after the other. */
     entry->ndim = box->piece.ndim;
     for (int d = 0; d < entry->ndim; d++)
@@ -292,8 +347,35 @@ static tri_status put_piece(cursor *at, const char *part, tri_state_entry state,
         entry->bytes = 0;
         return TRI_OK;
     }
-    status = put_data(at, state.tensor, entry);
+    status = put_data(at, all, state.tensor, entry);
     return status == TRI_OK && box->piece.parts > 1 ? separate(box, entry) : status;
+}
+
+/* A tensor of which this rank gives others what it has, and saves nothing. */
+static tri_status give(const lists *all, tri_tensor *tensor, size_t bytes)
+{
+    return is_shared(all, trii_held_of(tensor)) ? put_together(all, tensor, bytes, NULL) : TRI_OK;
+}
+
+static tri_status put_entry(cursor *at, const lists *all, int k, tri_state_entry state,
+                            trii_part *part)
+{
+    tri_safetensors_entry entry;
+    const trii_held *held = describe(all, state, &entry);
+
+    if (held != NULL && held->group != all->group)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "state %s: its pieces are over another group than those of tensors "
+                         "before it",
+                         state.name);
+    if (all->only_gives || (held == NULL && !all->has_whole))
+        return give(all, state.tensor, entry.bytes);
+    if (held != NULL)
+        return put_piece(at, all, all->name[k], state);
+    part->n++;
+    *at->entry = entry;
+    at->entry->name = put_text(at, state.name);
+    return put_data(at, all, state.tensor, at->entry++);
 }
 
 static tri_status put_list(cursor *at, const lists *all, int k, trii_part *part)
@@ -306,26 +388,8 @@ static tri_status put_list(cursor *at, const lists *all, int k, trii_part *part)
     (void)put_text(at, all->name[k]);
     at->text--;
     (void)put_text(at, TRII_TENSORS_SUFFIX);
-    for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        tri_state_entry state = list->at(list, i);
-        const trii_held *held = trii_held_of(state.tensor);
-
-        if (held != NULL && held->group != all->group)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "state %s: its pieces are over another group than those of tensors "
-                             "before it",
-                             state.name);
-        if (held != NULL) {
-            status = put_piece(at, all->name[k], state, held);
-        } else if (all->has_whole) {
-            tri_safetensors_entry *entry = at->entry++;
-
-            part->n++;
-            trii_state_describe(state, entry);
-            entry->name = put_text(at, state.name);
-            status = put_data(at, state.tensor, entry);
-        }
-    }
+    for (int64_t i = 0; i < n && status == TRI_OK; i++)
+        status = put_entry(at, all, k, list->at(list, i), part);
     return status;
 }
 
@@ -359,7 +423,7 @@ tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
 }
 
 tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimizer *optimizer,
-                              const tri_checkpoint_info *info, tri_group *ranks)
+                              const tri_checkpoint_info *info, tri_group *ranks, tri_group *sharers)
 {
     tri_metadata texts[TRII_MAX_EXTRAS];
     lists all = {.n = 0};
@@ -373,8 +437,11 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
     s->pieces = (trii_piece_list){.group = all.group};
     if (all.group != NULL)
         s->pieces.rank = tri_group_rank(all.group);
+    all.sharers = sharers;
+    all.only_gives = sharers != NULL && tri_group_rank(sharers) > 0;
     all.has_whole = ranks == NULL || tri_group_rank(ranks) == 0;
-    if (!all.has_whole) /* copies of rank 0 run its steps, in which we take part */
+    if (!all.has_whole ||
+        sharers != NULL) /* copies of rank 0 run its steps, in which we take part */
         status = tri_run();
     if (status != TRI_OK)
         return status;

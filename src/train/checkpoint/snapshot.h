@@ -49,11 +49,13 @@ typedef struct trii_snapshot {
     int n_pairs;
 } trii_snapshot;
 
-/* Copies the state now. The arguments have been checked; optimizer and info may be NULL. ranks: as
- * trii_savers gives them. Errors: NO_MEMORY, those of the tensors, INVALID_ARG (the pieces are of
- * several groups, or not as large as the tensors that are said to have them). */
+/* Copies the state now. The arguments have been checked; optimizer and info may be NULL. ranks and
+ * sharers: as trii_savers and trii_sharers give them; with the latter it is collective over them,
+ * and the snapshot is their rank 0's. Errors: NO_MEMORY, those of the tensors, INVALID_ARG (the
+ * pieces are of several groups, or not as large as the tensors that are said to have them). */
 tri_status trii_snapshot_take(trii_snapshot *snapshot, tri_module *module, tri_optimizer *optimizer,
-                              const tri_checkpoint_info *info, tri_group *ranks) TRI_MUST_CHECK;
+                              const tri_checkpoint_info *info, tri_group *ranks,
+                              tri_group *sharers) TRI_MUST_CHECK;
 void trii_snapshot_fini(trii_snapshot *snapshot);
 
 /* --- checkpoint_save.c ---------------------------------------------------- */
@@ -72,6 +74,9 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
  * been checked. */
 tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
                        const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
+/* The ranks that have the same parts of a network that is cut, and ranges of their state each (ZeRO
+ * around tri_parallelize): the first of them puts these together, and saves. NULL: none have. */
+tri_group *trii_sharers(tri_module *module);
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
 

@@ -131,6 +131,13 @@ static void holds(const trii_placed *placed, const tri_tensor *home, trii_held *
     const trii_unit *unit = placed->unit;
     const tri_tensor *tensor = placed->tensor;
 
+    if (trii_tensor_is_cut(tensor)) { /* a range of what this rank has of it */
+        *held_out = *tensor->held;
+        held_out->shared_by = unit->group;
+        held_out->from = placed->start;
+        held_out->is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0;
+        return;
+    }
     *held_out = (trii_held){.group = unit->group,
                             .is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0,
                             .ndim = tensor->ndim,

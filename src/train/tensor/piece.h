@@ -40,6 +40,11 @@ typedef struct trii_held {
     trii_piece piece;
     tri_tensor *tensor; /* has the piece's elements in row-major order and no others; NULL: it is
                          * the tensor that points here */
+    /* Not NULL: of the piece's elements, in row-major order, only a range is here, which begins
+     * with this one; the ranks of this other group, which have the same piece, have the rest of it.
+     */
+    tri_group *shared_by;
+    int64_t from;
     bool is_replica; /* another rank, which has the same piece, saves it: each element is saved by
                       * one rank */
 } trii_held;

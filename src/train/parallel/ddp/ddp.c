@@ -163,7 +163,7 @@ static tri_group *asked_for(const tri_ddp_options *opt)
     return opt->group != NULL ? opt->group : trii_group_get_world();
 }
 
-/* What is divided here must be whole before. */
+/* What is gathered from ranges of its elements must be whole before. */
 static tri_status check_whole(const trii_ddp *ddp)
 {
     for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
@@ -171,8 +171,8 @@ static tri_status check_whole(const trii_ddp *ddp)
 
         if (trii_tensor_is_cut(entry.tensor))
             return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "%s is cut over ranks already (tri_parallelize), and its parts are "
-                             "not divided any further: use tri_ddp",
+                             "%s is cut over ranks already (tri_parallelize), and stage 3 does "
+                             "not divide such parts any further: stages 1 and 2 do (tri_zero)",
                              entry.name);
     }
     return TRI_OK;
@@ -245,7 +245,7 @@ static tri_status look_at_network(trii_ddp *ddp)
         status = check_inside(ddp);
     if (status == TRI_OK)
         status = trii_replica_check(ddp->net, asked_for(&ddp->options));
-    if (status == TRI_OK && ddp->unit.stage > 0)
+    if (status == TRI_OK && ddp->unit.stage == 3)
         status = check_whole(ddp);
     if (status == TRI_OK)
         status = check_devices(ddp);

@@ -1,0 +1,300 @@
+/* parallelize_zero_test.c - ZeRO around networks that are cut: the bits of DDP, with clipping, a
+ * scaler and averages; checkpoints that move to other meshes and back. */
+#include "testing/cut_ranks.h"
+#include "testing/scratch.h"
+
+#define HIDDEN 2100 /* parts have several blocks, which are what ZeRO divides */
+#define STEPS 3
+#define WIDE 8
+#define WEIGHTS (HIDDEN * (IN + 1) + WIDE * HIDDEN + WIDE + 2 * WIDE + WIDE * OUT + OUT)
+#define MOST (4 * WEIGHTS + 10)
+
+typedef struct job {
+    char folder[256];     /* "": nothing is saved */
+    bool is_saved;        /* there is a checkpoint, which is restored; else one is saved */
+    int n_data, n_tensor; /* of the mesh */
+    int stage;            /* of ZeRO; 0: DDP */
+    double want[WEIGHTS]; /* of one process */
+    double state[MOST];   /* parameters, states and averages: of DDP, or what was saved */
+    bool is_known;        /* the state is */
+    double got[RANKS_MAX][MOST];
+} job;
+
+static tri_module *build_wide(uint64_t seed)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&drawing);
+    tri_manual_seed(seed);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    net = tri_nn_sequential(
+        tri_nn_linear(IN, HIDDEN, NULL), tri_nn_tanh(), tri_nn_linear(HIDDEN, WIDE, NULL),
+        tri_nn_layer_norm(TRI_SHAPE(WIDE), NULL), tri_nn_linear(WIDE, OUT, NULL));
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&drawing);
+    return net;
+}
+
+/* What trains a model. */
+typedef struct trainer {
+    tri_module *model;
+    tri_optimizer *opt;
+    tri_ema *ema;
+    tri_grad_scaler *scaler;
+} trainer;
+
+static tri_status begin(trainer *t, tri_module *model)
+{
+    *t = (trainer){.model = model, .opt = tri_adamw(model, 0.02, NULL)};
+    if (tri_optimizer_status(t->opt) != TRI_OK)
+        return tri_optimizer_status(t->opt);
+    if (tri_ema_create(model, 0.8, &t->ema) != TRI_OK)
+        return TRI_ERR_STATE;
+    return tri_grad_scaler_create(&(tri_grad_scaler_options){.init_scale = TRI_SET(64)},
+                                  &t->scaler);
+}
+
+static void end(trainer *t)
+{
+    tri_grad_scaler_destroy(t->scaler);
+    tri_ema_destroy(t->ema);
+    tri_optimizer_destroy(t->opt);
+    tri_module_destroy(t->model);
+}
+
+static tri_status train(const trainer *t, int first, int n)
+{
+    tri_tensor *x = rows(first, n, IN), *y = rows(first, n, OUT);
+    tri_status status = TRI_OK;
+
+    for (int s = 0; s < STEPS && status == TRI_OK; s++) {
+        tri_backward(
+            tri_grad_scaler_scale(t->scaler, tri_mse_loss(tri_forward(t->model, x), y, NULL)));
+        tri_grad_scaler_unscale(t->scaler, t->opt);
+        (void)tri_clip_grad_norm(t->opt, 0.5);
+        status = tri_grad_scaler_step(t->scaler, t->opt);
+        if (status == TRI_OK)
+            status = tri_grad_scaler_update(t->scaler);
+        if (status == TRI_OK)
+            status = tri_ema_update(t->ema);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+    }
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return status;
+}
+
+/* What is here of parameters, states and averages. */
+static tri_status put_all(const trainer *t, double *whole)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < tri_module_state_count(t->model); i++)
+        whole += put_tensor(tri_module_state(t->model, i).tensor, whole, &status);
+    for (int64_t i = 0; i < tri_optimizer_state_count(t->opt); i++) {
+        tri_tensor *s = tri_optimizer_state(t->opt, i).tensor;
+
+        if (tri_tensor_dtype(s) == TRI_DTYPE_F64)
+            whole += put_tensor(s, whole, &status);
+    }
+    for (int64_t i = 0; i < tri_ema_state_count(t->ema); i++) {
+        tri_tensor *s = tri_ema_state(t->ema, i).tensor;
+
+        if (tri_tensor_dtype(s) == TRI_DTYPE_F64)
+            whole += put_tensor(s, whole, &status);
+    }
+    return status;
+}
+
+static tri_status save(const trainer *t, const char *folder)
+{
+    tri_state_entry entries[16];
+    tri_checkpoint_extra extra = {
+        .name = "ema", .entries = entries, .n = tri_ema_state_count(t->ema)};
+
+    for (int64_t i = 0; i < extra.n; i++)
+        entries[i] = tri_ema_state(t->ema, i);
+    return tri_checkpoint_save(
+        folder, t->model, t->opt,
+        &(tri_checkpoint_info){.step = STEPS, .extras = &extra, .n_extras = 1}, NULL);
+}
+
+static tri_status restore(const trainer *t, const char *folder)
+{
+    tri_state_entry entries[16];
+    tri_checkpoint *c = NULL;
+    int64_t n = tri_ema_state_count(t->ema);
+    tri_status status = tri_checkpoint_open(folder, &c);
+
+    for (int64_t i = 0; i < n; i++)
+        entries[i] = tri_ema_state(t->ema, i);
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore(c, t->model, t->opt);
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore_extra(c, "ema", entries, n);
+    tri_checkpoint_close(c);
+    return status;
+}
+
+/* --- ranks ---------------------------------------------------------------- */
+
+static const char *make(rank_env *env, const job *j, tri_group *world, trainer *t, tri_mesh **mesh)
+{
+    const tri_parallel_rule rules[] = {{.module = "0", .style = TRI_COLWISE},
+                                       {.module = "2", .style = TRI_ROWWISE},
+                                       {.module = "3",
+                                        .style = TRI_SEQUENCE,
+                                        .dim = TRI_SET(0),
+                                        .input = TRI_WHOLE,
+                                        .output = TRI_WHOLE}};
+    tri_module *model = build_wide(env->rank == 0 ? 3 : 40);
+    tri_group *data;
+
+    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->n_data, j->n_tensor),
+                                  (const char *[]){"data", "tensor"}, mesh));
+    data = tri_mesh_group(*mesh, "data");
+    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(*mesh, "tensor"), rules, 3));
+    model = j->stage == 0 ? tri_ddp(model, &(tri_ddp_options){.group = data})
+                          : tri_zero(model, &(tri_zero_options){.group = data, .stage = j->stage});
+    RANK_TRY(env, tri_module_status(model));
+    RANK_TRY(env, begin(t, model));
+    return NULL;
+}
+
+static const char *rank(rank_env *env)
+{
+    job *j = env->arg;
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    double *got = j->got[env->rank];
+    int data;
+    trainer t;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env, make(env, j, world, &t, &mesh) == NULL ? TRI_OK : TRI_ERR_STATE);
+    data = tri_mesh_coordinate(mesh, "data");
+    if (j->is_saved)
+        RANK_TRY(env, restore(&t, j->folder));
+    else
+        RANK_TRY(env, train(&t, data * 4, data == 0 ? 4 : 2));
+    memcpy(got, j->state, sizeof(j->state));
+    RANK_TRY(env, put_all(&t, got));
+    if (j->is_known) {
+        for (int i = 0; i < MOST; i++) {
+            if (memcmp(&got[i], &j->state[i], sizeof(double)) != 0)
+                return RANK_FAIL(env, "rank %d, stage %d: number %d is %.17g, not %.17g", env->rank,
+                                 j->stage, i, got[i], j->state[i]);
+        }
+    }
+    if (!j->is_saved && j->folder[0] != '\0')
+        RANK_TRY(env, save(&t, j->folder));
+    end(&t);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return NULL;
+}
+
+static void run(job *j, int n_data, int n_tensor, int stage)
+{
+    j->n_data = n_data;
+    j->n_tensor = n_tensor;
+    j->stage = stage;
+    run_threads(n_data * n_tensor, &(tri_group_options){.engine = "shm"}, rank, j);
+}
+
+/* All ranks' parts, which the ranks of a tensor group have of what is cut. */
+static void gather_state(job *j, int size)
+{
+    double before[MOST];
+
+    memcpy(before, j->state, sizeof(before));
+    for (int r = 0; r < size; r++) {
+        for (int i = 0; i < MOST; i++) {
+            if (memcmp(&j->got[r][i], &before[i], sizeof(double)) != 0)
+                j->state[i] = j->got[r][i];
+        }
+    }
+    j->is_known = true;
+}
+
+static void parts_have_the_bits_of_ddp(void **state)
+{
+    static job j;
+    trainer t;
+
+    (void)state;
+    memset(&j, 0, sizeof(j));
+    CHECK_OK(begin(&t, build_wide(3)));
+    CHECK_OK(train(&t, 0, ROWS));
+    CHECK_OK(put_all(&t, j.state));
+    memcpy(j.want, j.state, sizeof(j.want));
+    end(&t);
+    run(&j, 2, 2, 0);
+    gather_state(&j, 4);
+    for (int i = 0; i < WEIGHTS; i++)
+        assert_true(fabs(j.state[i] - j.want[i]) <= 1e-9 * (1 + fabs(j.want[i])));
+    run(&j, 2, 2, 1);
+    run(&j, 2, 2, 2);
+}
+
+static void checkpoints_move_to_other_meshes(void **state)
+{
+    static const struct {
+        int n_data, n_tensor, stage;
+    } others[] = {{2, 2, 2}, {1, 3, 1}, {3, 2, 1}, {2, 1, 1}, {2, 2, 0}};
+    static job j;
+    scratch s;
+    trainer t;
+
+    (void)state;
+    for (int stage = 1; stage <= 2; stage++) {
+        scratch_begin(&s);
+        memset(&j, 0, sizeof(j));
+        snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+        run(&j, 2, 2, stage);
+        gather_state(&j, 4);
+        j.is_saved = true;
+        CHECK_OK(begin(&t, build_wide(50))); /* one process */
+        CHECK_OK(restore(&t, j.folder));
+        CHECK_OK(put_all(&t, j.got[0]));
+        assert_memory_equal(j.got[0], j.state, sizeof(j.state));
+        end(&t);
+        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]) && stage == 1; i++)
+            run(&j, others[i].n_data, others[i].n_tensor, others[i].stage);
+        scratch_end(&s);
+    }
+}
+
+static const char *refused_rank(rank_env *env)
+{
+    const tri_parallel_rule rule = {.module = "0", .style = TRI_COLWISE, .output = TRI_WHOLE};
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model = build_wide(3);
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env,
+             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), &rule, 1));
+    model = tri_fully_shard(model, &(tri_zero_options){.group = tri_mesh_group(mesh, "data")});
+    RANK_FAILS(env, tri_module_status(model), TRI_ERR_UNSUPPORTED, "stages 1 and 2 do (tri_zero)");
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return NULL;
+}
+
+static void stage_3_is_refused(void **state)
+{
+    (void)state;
+    run_threads(4, &(tri_group_options){.engine = "shm"}, refused_rank, NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(stage_3_is_refused),
+    cmocka_unit_test(parts_have_the_bits_of_ddp),
+    cmocka_unit_test(checkpoints_move_to_other_meshes),
+};
+
+TEST_MAIN(tests)
