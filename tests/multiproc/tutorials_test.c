@@ -212,6 +212,8 @@ static void tutorials_say_how_they_are_called(void **state)
         {"lightning_mnist", {"a", "b"}},
         {"lightning_autoencoder", {"many"}},
         {"tensor_parallel_example", {"4"}},
+        {"pipeline_tutorial", {"4"}},
+        {"tp_tutorial", {"4"}},
     };
 
     (void)state;
