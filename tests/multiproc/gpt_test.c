@@ -1,6 +1,6 @@
 /*
  * gpt_test.c - build/bin/gpt learns an alphabet that repeats, and writes it; several workers see
- * the losses that one sees, whether each has a part of the batch or of the layers.
+ * the losses that one sees, whether each has a part of the batch, of the layers or of the blocks.
  */
 #include <math.h>
 
@@ -10,7 +10,7 @@
 #define ALPHABET "abcdefghijklmnopqrstuvwxyz. "
 
 /* The losses of steps 1, 21, 41 and 60, and the 40 letters that it writes then. */
-static void run_gpt(const char *workers, const char *tensor, double losses[4], char written[41])
+static void run_gpt(const char *workers, const char *mesh, double losses[4], char written[41])
 {
     char folder[256], path[300];
     const char *at;
@@ -39,7 +39,7 @@ static void run_gpt(const char *workers, const char *tensor, double losses[4], c
                                       "--context",
                                       "16",
                                       "--layers",
-                                      "1",
+                                      "2",
                                       "--width",
                                       "32",
                                       "--heads",
@@ -52,8 +52,8 @@ static void run_gpt(const char *workers, const char *tensor, double losses[4], c
                                       "40",
                                       "--temperature",
                                       "0",
-                                      "--tensor",
-                                      tensor,
+                                      "--mesh",
+                                      mesh,
                                       NULL},
                 NULL);
     if (spawn_wait(&s) != 0)
@@ -82,33 +82,71 @@ static void an_alphabet_is_learned_and_written_by_one_worker_and_two(void **stat
     char written[41];
 
     (void)state;
-    run_gpt("1", "1", alone, written);
+    run_gpt("1", "", alone, written);
     if (!(alone[0] > 3 && alone[3] < 0.5))
         fail_msg("the loss went from %g to %g", alone[0], alone[3]);
     if (strncmp(&ALPHABET[1], written, 20) != 0)
         fail_msg("it wrote \"%s\"", written);
-    run_gpt("2", "1", together, written);
+    run_gpt("2", "data=2", together, written);
     for (int i = 0; i < 4; i++) /* printed with 4 digits */
         if (!(fabs(alone[i] - together[i]) <= 2e-3))
             fail_msg("loss %g with one worker, %g with two", alone[i], together[i]);
 }
 
-/* Two workers, and two of two. */
-static void workers_that_divide_the_layers_learn_it_too(void **state)
+/* Axes in any order, with or without those of 1. */
+static void workers_that_divide_the_network_learn_it_too(void **state)
 {
-    static const char *const workers[] = {"2", "4"};
+    static const struct {
+        const char *workers, *mesh;
+    } ways[] = {{"2", "tensor=2"},
+                {"4", "tensor=2"}, /* data has the others */
+                {"2", "data=1,pipeline=2"},
+                {"4", "tensor=2,pipeline=2"}};
     double alone[4], together[4];
     char written[41], parts[41];
 
     (void)state;
-    run_gpt("1", "1", alone, written);
-    for (int k = 0; k < 2; k++) {
-        run_gpt(workers[k], "2", together, parts);
+    run_gpt("1", "", alone, written);
+    for (size_t k = 0; k < TRII_COUNT_OF(ways); k++) {
+        run_gpt(ways[k].workers, ways[k].mesh, together, parts);
         for (int i = 0; i < 4; i++)
             if (!(fabs(alone[i] - together[i]) <= 2e-3))
-                fail_msg("loss %g with one worker, %g with %s", alone[i], together[i], workers[k]);
+                fail_msg("loss %g with one worker, %g with %s", alone[i], together[i],
+                         ways[k].mesh);
         if (strncmp(&ALPHABET[1], parts, 20) != 0)
-            fail_msg("%s workers wrote \"%s\"", workers[k], parts);
+            fail_msg("%s: they wrote \"%s\"", ways[k].mesh, parts);
+    }
+}
+
+static void meshes_that_are_none_are_refused(void **state)
+{
+    static const char *const cases[][2] = {
+        {"--mesh=data", "--mesh data: must be like data=2,tensor=2,pipeline=2, each axis once"},
+        {"--mesh=tensor=1,tensor=1", "each axis once"},
+        {"--mesh=heads=2", "--mesh heads=2: must be like"},
+        {"--mesh=tensor=0", "the size of tensor must be a whole number from 1"},
+        {"--mesh=tensor=1x", "the size of tensor must be a whole number from 1"},
+        {"--mesh=tensor=3", "--mesh tensor=3: is of 3 workers, not of 2"},
+        {"--mesh=data=1", "--mesh data=1: is of 1 workers, not of 2"},
+        {"--mesh=tensor=2 --heads=1", "tensor is more than --heads"},
+        {"--mesh=pipeline=2 --layers=1", "pipeline is more than --layers"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
+        char words[200];
+        spawn s;
+
+        snprintf(words, sizeof(words), "exec \"$0\" --standalone --nproc-per-node 2 \"$1\" %s",
+                 cases[i][0]);
+        spawn_start(
+            &s,
+            (const char *const[]){"sh", "-c", words, spawn_bin("trirun"), spawn_bin("gpt"), NULL},
+            NULL);
+        assert_int_not_equal(spawn_wait(&s), 0);
+        if (strstr(SPAWN_ERR(&s), cases[i][1]) == NULL)
+            fail_msg("%s: %s", cases[i][0], SPAWN_ERR(&s));
+        spawn_free(&s);
     }
 }
 
@@ -154,7 +192,7 @@ static void the_losses_that_the_help_states_are_reached(void **state)
     (void)state;
     spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--help", NULL}, NULL);
     assert_int_equal(spawn_wait(&s), 0);
-    assert_non_null(strstr(SPAWN_OUT(&s), "from 4.35 to below 3 in the first 21 steps"));
+    assert_non_null(strstr(SPAWN_OUT(&s), "from 4.38 to below 3 in the first 21 steps"));
     spawn_free(&s);
     if (!(alone < 3 || STEPS < 21) || !(fabs(alone - together) <= 2e-3))
         fail_msg("loss %g with one worker, %g with two", alone, together);
@@ -184,7 +222,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_alphabet_is_learned_and_written_by_one_worker_and_two),
-        cmocka_unit_test(workers_that_divide_the_layers_learn_it_too),
+        cmocka_unit_test(workers_that_divide_the_network_learn_it_too),
+        cmocka_unit_test(meshes_that_are_none_are_refused),
         cmocka_unit_test(the_losses_that_the_help_states_are_reached),
         cmocka_unit_test(a_text_that_is_not_there_or_too_short_is_refused),
     };
