@@ -38,13 +38,15 @@
  * tri_save, tri_load, tri_module_load and tri_module_hash know whole tensors, and all ranks of the
  * group call them. tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
  *
+ * Dropout draws the mask of one process: of whole values by itself, of parts of a sequence in
+ * modules that are TRI_SEQUENCE, of cut features in a tri_nn_dropout that is TRI_COLWISE, and of
+ * the weights of attention under TRI_HEADS. A tri_dropout of cut values that a forward of your own
+ * calls draws one mask for the parts of all ranks.
+ *
  * What is not there yet is refused: stage 3 (tri_fully_shard) and tri_data_parallel around such a
- * network; the same parameter in several modules. Two things are not refused, and cannot
- * be seen by the library: a program that reads a cut parameter itself (tri_module_find; so does
- * tri_model_gpt2 with "wte") gets this rank's part, and a dropout of cut values, between the two
- * layers or of attention's weights, draws the same mask for each rank's part, which is another one
- * than that of one process (so does one of a part of the tokens). Dropout of whole values draws as
- * one process does.
+ * network; the same parameter in several modules. Not refused, since the library cannot see it, is
+ * a program that reads a cut parameter itself (tri_module_find; so does tri_model_gpt2 with "wte"):
+ * it gets this rank's part.
  */
 #ifndef TRIREME_PARALLELIZE_H
 #define TRIREME_PARALLELIZE_H
@@ -57,7 +59,8 @@ TRI_BEGIN_DECLS
 
 /* How a module is cut. A linear layer: tri_nn_linear, or a "Conv1D" as GPT-2 has (models.h). */
 typedef enum tri_parallel_style {
-    /* linear: outputs, with their rows of the weight and their bias; tri_nn_embedding: columns */
+    /* linear: outputs, with their rows of the weight and their bias; tri_nn_embedding: columns;
+     * tri_nn_dropout: of what such a layer gives, this rank's part of the mask of one process */
     TRI_COLWISE = 1,
     /* linear: inputs; the bias stays whole, and is added once. tri_nn_embedding: rows, so words; it
      * gives TRI_WHOLE, with the bits of one process */

@@ -15,6 +15,8 @@ typedef struct mask_kernel {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
     int64_t n;
+    /* In blocks: the mask is runs of a larger one, of which one begins every stride. */
+    int64_t run, stride, start;
     int32_t f, random;
 } mask_kernel;
 
@@ -27,8 +29,19 @@ typedef struct mask_run {
 static void mask_range(void *ctx, int64_t begin, int64_t end)
 {
     const mask_run *run = ctx;
+    const mask_kernel *k = run->k;
 
-    run->k->kernels->random_mask(run->y, &run->args, begin, end);
+    for (int64_t b = begin; b < end;) {
+        int64_t in_run = b % k->run, n = k->run - in_run < end - b ? k->run - in_run : end - b;
+        int64_t first = k->start + b / k->run * k->stride + in_run;
+        trii_mask_args args = run->args;
+        /* where block 0 would be */
+        float *y = (float *)((uintptr_t)run->y + (uintptr_t)(4 * (b - first)) * sizeof(float));
+
+        args.n += 4 * (first - b);
+        k->kernels->random_mask(y, &args, first, first + n);
+        b += n;
+    }
 }
 
 static tri_status mask_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
@@ -50,7 +63,10 @@ static tri_status mask_run_kernel(const trii_kernel *kernel, void *const *args, 
 
 static bool mask_takes(const trii_ir *ir, const trii_ir_node *node)
 {
-    return trii_node_f32(ir, node);
+    const int64_t *i = node->iattr; /* of a part: only whole blocks */
+
+    return trii_node_f32(ir, node) &&
+           (node->op == &trii_op_dropout_mask || (i[2] % 4 == 0 && i[3] % 4 == 0 && i[4] % 4 == 0));
 }
 
 static tri_status mask_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
@@ -64,6 +80,12 @@ static tri_status mask_compile(const trii_ir *ir, const trii_group *group, trii_
         .name = node->op->name, .run = mask_run_kernel, .destroy = trii_cpu_kernel_free};
     k->kernels = trii_cpu_kernels_get();
     k->n = trii_type_numel(trii_out_type(ir, node, 0));
+    k->run = (k->n + 3) / 4 + 1;
+    if (node->op == &trii_op_dropout_mask_part) {
+        k->run = node->iattr[2] / 4;
+        k->stride = node->iattr[3] / 4;
+        k->start = node->iattr[4] / 4;
+    }
     k->f = node->first_f;
     k->random = node->random;
     *kernel_out = &k->base;
@@ -71,4 +93,6 @@ static tri_status mask_compile(const trii_ir *ir, const trii_group *group, trii_
 }
 
 const trii_cpu_family trii_cpu_dropout_mask = {
-    .op = {&trii_op_dropout_mask}, .takes = mask_takes, .compile = mask_compile};
+    .op = {&trii_op_dropout_mask, &trii_op_dropout_mask_part},
+    .takes = mask_takes,
+    .compile = mask_compile};

@@ -91,9 +91,10 @@ void trii_flash_keep(const trii_flash_run *run, const trii_flash_tile *tile, flo
     const double limit = run->p * 4294967296.0;
     const float kept = (float)(1 / (1 - run->p));
     const uint64_t blocks = ((uint64_t)z->keys + 3) / 4;
+    const int64_t head = trii_random_head(run->args[run->f->arg_key], tile->b, z->heads, tile->h);
 
     for (int64_t j = 0; j < tile->n_t; j++) {
-        uint64_t row = (uint64_t)((tile->b * z->heads + tile->h) * z->queries + tile->t + j);
+        uint64_t row = (uint64_t)(head * z->queries + tile->t + j);
         uint32_t word[4];
 
         /* tiles begin at multiples of four keys */

@@ -6,6 +6,7 @@
  * The weight of key s for query t of head h of batch b is dropped where word s % 4 of Philox block
  * ((b H + h) T + t) ceil(S / 4) + s / 4 (trii_random_words) is below p 2^32, else divided by 1 - p;
  * which random numbers those are is an operand (random_key), so that backward finds the same ones.
+ * Where other ranks have other heads, H and h are those of all.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -13,6 +14,7 @@
 #include "base/option.h"
 #include "train/graph/ops/kernel_rules.h"
 #include "train/graph/ops/rules.h"
+#include "train/graph/step/recorder.h"
 
 /* --- random_key ----------------------------------------------------------- */
 
@@ -37,6 +39,8 @@ static tri_status key_reference(const trii_kernel_args *args)
     key[1] = (int64_t)args->random.step;
     key[2] = args->random.stream;
     key[3] = args->random.index;
+    key[4] = args->iattr[1];
+    key[5] = args->iattr[2];
     return TRI_OK;
 }
 
@@ -170,6 +174,7 @@ typedef struct attention {
     const trii_array *mask;
     int64_t mask_stride[4];
     trii_random random;
+    const int64_t *key;
     bool dropped, causal;
     double scale, p;
 } attention;
@@ -188,8 +193,10 @@ static attention attention_of(const trii_kernel_args *args, int q, int mask)
     trii_attention_sizes(args->in[q].type, args->in[q + 1].type, args->in[q + 2].type, &a.size);
     if (a.mask != NULL)
         trii_attention_mask_strides(a.mask->type, a.mask_stride);
-    if (a.dropped)
-        a.random = trii_random_of_key(args->in[mask + 1].data);
+    if (a.dropped) {
+        a.key = args->in[mask + 1].data;
+        a.random = trii_random_of_key(a.key);
+    }
     return a;
 }
 
@@ -222,11 +229,12 @@ static double score(const attention *a, int64_t b, int64_t h, int64_t t, int64_t
 static double kept(const attention *a, int64_t b, int64_t h, int64_t t, int64_t s)
 {
     const trii_attention_size *z = &a->size;
-    uint64_t row = (uint64_t)((b * z->heads + h) * z->queries + t);
+    uint64_t row;
     uint32_t word[4];
 
     if (!a->dropped)
         return 1;
+    row = (uint64_t)(trii_random_head(a->key, b, z->heads, h) * z->queries + t);
     trii_random_words(&a->random, row * (((uint64_t)z->keys + 3) / 4) + (uint64_t)s / 4, word);
     return (double)word[s % 4] < a->p * 4294967296.0 ? 0 : 1 / (1 - a->p);
 }
@@ -387,6 +395,16 @@ static tri_status check_options(const tri_attention_options *o, const trii_type 
     return TRI_OK;
 }
 
+/* heads: how many there are in all, and the first of those here; zeros: there are no others. */
+static void part_of_heads(trii_step *step, const trii_type *q, int64_t heads[2])
+{
+    const trii_random_part *part = trii_recorder_of(step)->scopes.random_part;
+    bool is_part = part != NULL && part->heads && q->ndim == 4 && q->shape[1] == part->n;
+
+    heads[0] = is_part ? part->whole : 0;
+    heads[1] = is_part ? part->start : 0;
+}
+
 static tri_status record(trii_step *step, tri_tensor *const *tensors,
                          const tri_attention_options *o, trii_vid *out)
 {
@@ -406,13 +424,15 @@ static tri_status record(trii_step *step, tri_tensor *const *tensors,
     if (status != TRI_OK)
         return status;
     q = *trii_type_of(step, in[0]);
-    attrs.n_i = 1;
+    attrs.n_i = 3;
     attrs.n_f = 0;
     attrs.i[0] = q.device;
+    part_of_heads(step, &q, &attrs.i[1]);
     if (o->dropout_p > 0)
         status = trii_record_values(step, &trii_op_random_key, NULL, 0, &attrs, &in[4]);
     if (status != TRI_OK)
         return status;
+    attrs.n_i = 1;
     attrs.n_f = 2;
     attrs.i[0] = o->is_causal;
     attrs.f[0] = trii_option(o->scale, 1);

@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "train/graph/ops/rules.h"
+#include "train/graph/step/recorder.h"
 
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs)
 {
@@ -139,6 +140,72 @@ const trii_graph_op trii_op_dropout_mask = {
     .reference = dropout_mask_reference,
 };
 
+/* A range of the elements is not one of the blocks: each is looked up. */
+static tri_status dropout_mask_part_reference(const trii_kernel_args *args)
+{
+    int64_t n = trii_type_numel(args->out[0].type);
+    int64_t run = args->iattr[2], stride = args->iattr[3], start = args->iattr[4];
+    bool narrow = args->out[0].type->dtype == TRI_DTYPE_F32;
+    double p = args->fattr[0], scale = p < 1 ? 1 / (1 - p) : 0;
+    double limit = p * 4294967296.0;
+    uint64_t block = UINT64_MAX;
+    uint32_t word[4] = {0};
+
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t at = (uint64_t)(start + i / run * stride + i % run);
+        double value;
+
+        if (at / 4 != block)
+            trii_random_words(&args->random, at / 4, word);
+        block = at / 4;
+        value = (double)word[at % 4] < limit ? 0 : scale;
+        if (narrow)
+            ((float *)args->out[0].data)[i] = (float)value;
+        else
+            ((double *)args->out[0].data)[i] = value;
+    }
+    return TRI_OK;
+}
+
+static tri_status part_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    trii_attrs created;
+
+    created.n_i = attrs->n_i - 3;
+    memcpy(created.i, attrs->i, 2 * sizeof(attrs->i[0]));
+    memcpy(created.i + 2, attrs->i + 5, (size_t)(created.n_i - 2) * sizeof(attrs->i[0]));
+    return created_shape(in, n_in, &created, out, n_out);
+}
+
+const trii_graph_op trii_op_dropout_mask_part = {
+    .name = "dropout_mask_part",
+    .random = true,
+    .shape = part_shape,
+    .reference = dropout_mask_part_reference,
+};
+
+/* The mask of this type, or, where it is a part of one that ranks share, that part. attrs: as
+ * trii_fill_attrs makes them. */
+static tri_status record_mask(trii_step *step, trii_attrs *attrs, trii_vid *out)
+{
+    const trii_random_part *part = trii_recorder_of(step)->scopes.random_part;
+    int ndim = attrs->n_i - 2, dim = part == NULL ? 0 : part->dim + (part->dim < 0 ? ndim : 0);
+    int64_t inner = 1;
+
+    if (part == NULL || part->heads || dim < 0 || dim >= ndim ||
+        attrs->i[2 + dim] != part->parts * part->n)
+        return trii_record_values(step, &trii_op_dropout_mask, NULL, 0, attrs, out);
+    for (int d = dim + 1; d < ndim; d++)
+        inner *= attrs->i[2 + d];
+    memmove(attrs->i + 5, attrs->i + 2, (size_t)ndim * sizeof(attrs->i[0]));
+    attrs->n_i += 3;
+    attrs->i[2] = part->n * inner > 0 ? part->n * inner : 1;
+    attrs->i[3] = part->whole * inner;
+    attrs->i[4] = part->start * inner;
+    return trii_record_values(step, &trii_op_dropout_mask_part, NULL, 0, attrs, out);
+}
+
 /* planes: an element of the mask is for all of a channel, x [N, C, ..]. */
 static tri_status dropout(trii_step *step, tri_tensor *x, double p, bool planes, trii_vid *out)
 {
@@ -162,7 +229,7 @@ static tri_status dropout(trii_step *step, tri_tensor *x, double p, bool planes,
     dtype = (tri_dtype)attrs.i[0];
     if (trii_dtype_is_half(dtype)) /* 1 / (1 - p) itself must not be rounded */
         attrs.i[0] = TRI_DTYPE_F32;
-    status = trii_record_values(step, &trii_op_dropout_mask, NULL, 0, &attrs, &mask);
+    status = record_mask(step, &attrs, &mask);
     if (status == TRI_OK)
         status = trii_rec2(step, &trii_op_mul, in, mask, out);
     if (status == TRI_OK && trii_dtype_is_half(dtype))

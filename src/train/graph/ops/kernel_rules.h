@@ -18,8 +18,13 @@ void trii_attention_sizes(const trii_type *q, const trii_type *k, const trii_typ
 /* Elements from one batch, head, query and key to the next; 0 where the mask is broadcast. */
 void trii_attention_mask_strides(const trii_type *mask, int64_t stride[4]);
 
-#define TRII_RANDOM_KEY 4 /* numbers of a random_key */
+#define TRII_RANDOM_KEY 6 /* numbers of a random_key */
 trii_random trii_random_of_key(const int64_t *key);
+/* Of head h of batch b, of which there are `heads` here: its number among those of the whole. */
+static inline int64_t trii_random_head(const int64_t *key, int64_t b, int64_t heads, int64_t h)
+{
+    return key[4] > 0 ? b * key[4] + key[5] + h : b * heads + h;
+}
 
 /* Which matrix of the operand product number `index` of the result takes: the stride of each
  * leading dimension of the result, 0 where the operand is broadcast. */

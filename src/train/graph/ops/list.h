@@ -34,6 +34,7 @@ TRII_OP(multinomial)         /* random; in p; i: samples, replacement; i64 */
 
 /* create.c */
 TRII_OP(fill) /* [E] no input; i: dtype, device, sizes..; f: value */
+TRII_OP(dropout_mask_part) /* no input, random; i: dtype, device, run, stride, start, sizes..; f: p. Element e is element start + (e / run) stride + e % run of a larger dropout_mask. */
 TRII_OP(dropout_mask) /* no input, random; i: dtype, device, sizes..; f: p. 0 with probability p, else 1/(1-p): which element is which is written there, bit by bit. */
 
 /* shaping.c; in x of any dtype */
@@ -102,7 +103,7 @@ TRII_OP(rms_norm)          /* in x w?; out y, rstd */
 TRII_OP(row_norm_backward) /* in g x w? mean? rstd (no mean: rms); i: .., 1 = dw, 1 = db; out dx, dw and db if wanted */
 
 /* attention.c; i: causal; f: scale, p; see there */
-TRII_OP(random_key)         /* no input, random; i: device; i64 [4]: seed, step, rank, index */
+TRII_OP(random_key)         /* no input, random; i: device, heads in all (0: those of q), first head here; i64 [6]: seed, step, rank, index, and these heads */
 TRII_OP(attention)          /* in q k v mask? key?; out y, lse */
 TRII_OP(attention_backward) /* in g q k v y lse mask? key?; out dq dk dv */
 

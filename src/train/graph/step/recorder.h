@@ -60,6 +60,15 @@ typedef struct trii_pending {
     bool any_stays;    /* it has host operations with `stays` */
 } trii_pending;
 
+/* What a rank has of values, along one dimension: of each of `parts` equal ones in a row, which
+ * have `whole` elements, n from `start` on. */
+typedef struct trii_random_part {
+    int dim; /* negative: from the last one */
+    int parts;
+    int64_t whole, start, n;
+    bool heads; /* the dimension is that of the heads of tri_attention */
+} trii_random_part;
+
 /* The scopes that a program has opened, and what gradients are recorded for. */
 typedef struct trii_scopes {
     int no_grad; /* depth of tri_no_grad_begin */
@@ -68,12 +77,14 @@ typedef struct trii_scopes {
     int32_t region;       /* number for the nodes recorded now: see trii_node */
     int32_t part;         /* the same */
     trii_replica replica; /* the replica that is recorded now */
-    int deferred;         /* eager mode is put off: inside tri_backward */
-    uint32_t walks;       /* number of the walk back, from 1 on */
-    bool walking;         /* inside of it */
-    bool create_graph;    /* it records differentiable gradients */
-    bool keep_graph;      /* and another walk may follow after a run */
-    bool for_inputs;      /* it is that of tri_gradients */
+    /* random numbers are those of the whole; NULL: this is it */
+    const trii_random_part *random_part;
+    int deferred;      /* eager mode is put off: inside tri_backward */
+    uint32_t walks;    /* number of the walk back, from 1 on */
+    bool walking;      /* inside of it */
+    bool create_graph; /* it records differentiable gradients */
+    bool keep_graph;   /* and another walk may follow after a run */
+    bool for_inputs;   /* it is that of tri_gradients */
 } trii_scopes;
 
 /* record/retired.c: values that are to be retired once the operation is recorded whose operands

@@ -5,6 +5,7 @@
 #include <trireme/dist.h>
 
 #include "base/err.h"
+#include "train/graph/step/recorder.h"
 #include "train/parallel/tensor/tensor_parallel.h"
 #include "train/tensor/persistent.h"
 
@@ -14,6 +15,13 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
                               int n_out)
 {
     const trii_parallel_cut *cut = trii_parallel_cut_of(self);
+    const trii_share *all = &cut->out;
+    const trii_random_part heads = {.parts = 1,
+                                    .whole = all->whole / all->block,
+                                    .start = all->start / all->block,
+                                    .n = all->n / all->block,
+                                    .heads = true};
+    trii_step *step = trii_step_current();
     tri_tensor *copy[INPUTS];
 
     for (int i = 0; i < n_in && n_in <= INPUTS; i++) {
@@ -29,7 +37,11 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
         else
             copy[i] = tri_dist_copy_to(in[i], cut->group);
     }
+    if (step != NULL)
+        trii_recorder_of(step)->scopes.random_part = &heads;
     self->type->forward(self, n_in <= INPUTS ? copy : in, n_in, out, n_out);
+    if (step != NULL)
+        trii_recorder_of(step)->scopes.random_part = NULL;
 }
 
 static void keep_heads(tri_module *self)

@@ -48,6 +48,8 @@ static tri_tensor *by_columns(const trii_parallel_cut *cut, tri_tensor *x)
     x = cut->takes == TRI_SHARDED_SEQUENCE ? trii_tokens_gather(&cut->tokens, x)
                                            : tri_dist_copy_to(x, cut->group);
     x = product(cut, x, cut->bias);
+    if (cut->gives == TRI_SHARDED)
+        trii_share_note(&cut->out);
     return cut->gives == TRI_WHOLE ? trii_share_join(&cut->out, x, -1) : x;
 }
 

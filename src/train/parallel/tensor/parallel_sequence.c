@@ -91,7 +91,7 @@ static tri_status check_dim(const trii_tokens *tokens, const tri_tensor *x, int 
 }
 
 /* Peers may be waiting: the collective that a failure goes into gives up the group. */
-static tri_tensor *refused(const trii_tokens *tokens, tri_tensor *x, tri_status status)
+tri_tensor *trii_tokens_refused(const trii_tokens *tokens, tri_tensor *x, tri_status status)
 {
     if (x == NULL || tri_tensor_status(x) == TRI_OK)
         x = trii_forward_failed(status);
@@ -146,7 +146,7 @@ tri_tensor *trii_tokens_take(const trii_tokens *tokens, tri_tensor *x)
     tri_status status = check_dim(tokens, x, &dim);
 
     if (status != TRI_OK)
-        return refused(tokens, x, status);
+        return trii_tokens_refused(tokens, x, status);
     share = note(tokens, tri_tensor_size(x, dim));
     return trii_share_take(&share, x, dim);
 }
@@ -158,7 +158,7 @@ tri_tensor *trii_tokens_reduce(const trii_tokens *tokens, tri_tensor *x)
     tri_status status = check_dim(tokens, x, &dim);
 
     if (status != TRI_OK)
-        return refused(tokens, x, status);
+        return trii_tokens_refused(tokens, x, status);
     share = note(tokens, tri_tensor_size(x, dim));
     if (trii_share_is_equal(&share))
         return tri_dist_reduce_scatter(x, TRI_REDOP_SUM, dim, tokens->group);
@@ -167,15 +167,22 @@ tri_tensor *trii_tokens_reduce(const trii_tokens *tokens, tri_tensor *x)
     return tri_narrow(x, dim, 0, share.n);
 }
 
+tri_status trii_tokens_share(const trii_tokens *tokens, tri_tensor *x, trii_share *share_out,
+                             int *dim_out)
+{
+    tri_status status = check_dim(tokens, x, dim_out);
+
+    return status == TRI_OK ? find(tokens, tri_tensor_size(x, *dim_out), share_out) : status;
+}
+
 tri_tensor *trii_tokens_join(const trii_tokens *tokens, tri_tensor *x)
 {
     trii_share share;
     int dim;
-    tri_status status = check_dim(tokens, x, &dim);
+    tri_status status = trii_tokens_share(tokens, x, &share, &dim);
 
-    if (status == TRI_OK)
-        status = find(tokens, tri_tensor_size(x, dim), &share);
-    return status == TRI_OK ? trii_share_join(&share, x, dim) : refused(tokens, x, status);
+    return status == TRI_OK ? trii_share_join(&share, x, dim)
+                            : trii_tokens_refused(tokens, x, status);
 }
 
 tri_tensor *trii_tokens_gather(const trii_tokens *tokens, tri_tensor *x)
@@ -183,12 +190,10 @@ tri_tensor *trii_tokens_gather(const trii_tokens *tokens, tri_tensor *x)
     trii_share share;
     int64_t each;
     int dim;
-    tri_status status = check_dim(tokens, x, &dim);
+    tri_status status = trii_tokens_share(tokens, x, &share, &dim);
 
-    if (status == TRI_OK)
-        status = find(tokens, tri_tensor_size(x, dim), &share);
     if (status != TRI_OK)
-        return refused(tokens, x, status);
+        return trii_tokens_refused(tokens, x, status);
     if (trii_share_is_equal(&share))
         return tri_dist_all_gather(x, dim, tokens->group);
     each = share.whole / tri_group_size(tokens->group) + 1;

@@ -8,6 +8,7 @@
 #include <trireme/ops.h>
 
 #include "base/err.h"
+#include "train/graph/step/recorder.h"
 #include "train/parallel/tensor/tensor_parallel.h"
 
 trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block)
@@ -95,6 +96,52 @@ tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_te
     else
         *outside_out = tri_logical_or(below, above);
     return tri_masked_fill(tri_sub(indices, start), *outside_out, 0.0);
+}
+
+/* --- random numbers ------------------------------------------------------- */
+
+/* What a layer of this thread's step cut last. */
+static _Thread_local struct {
+    uint64_t generation; /* of the step */
+    trii_share share;
+} noted;
+
+void trii_share_note(const trii_share *share)
+{
+    const trii_step *step = trii_step_current();
+
+    noted.generation = step != NULL ? step->generation : 0;
+    noted.share = *share;
+}
+
+trii_share trii_share_noted(tri_group *group, int64_t n)
+{
+    const trii_step *step = trii_step_current();
+    trii_share share = noted.share;
+    bool is_this = step != NULL && noted.generation == step->generation && share.group == group;
+
+    if (is_this && n == share.n) /* of one of its parts */
+        share.parts = 1;
+    return is_this && n == share.n * share.parts
+               ? share
+               : trii_share_of(group, n * tri_group_size(group), 1, 1);
+}
+
+void trii_forward_part(tri_module *self, tri_tensor *x, tri_tensor **out, const trii_share *share,
+                       int dim)
+{
+    const trii_random_part part = {.dim = dim,
+                                   .parts = share->parts,
+                                   .whole = share->whole,
+                                   .start = share->start,
+                                   .n = share->n};
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        trii_recorder_of(step)->scopes.random_part = &part;
+    self->type->forward(self, &x, 1, out, 1);
+    if (step != NULL)
+        trii_recorder_of(step)->scopes.random_part = NULL;
 }
 
 void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,

@@ -3,6 +3,8 @@
  * puts its part of the tokens, and TRI_PREPARE, around which values change from whole to parts or
  * back.
  */
+#include <string.h>
+
 #include <trireme/dist.h>
 
 #include "base/alloc.h"
@@ -15,11 +17,19 @@ static void sequence_forward(tri_module *self, tri_tensor *const *in, int n_in, 
                              int n_out)
 {
     const trii_parallel_cut *cut = trii_parallel_cut_of(self);
+    trii_share share;
     tri_tensor *x;
+    tri_status status;
+    int dim;
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
     x = cut->takes == TRI_WHOLE ? trii_tokens_take(&cut->tokens, in[0]) : in[0];
+    status = trii_tokens_share(&cut->tokens, x, &share, &dim);
+    if (status != TRI_OK) {
+        out[0] = trii_tokens_refused(&cut->tokens, x, status);
+        return;
+    }
     if (cut->weight != NULL || cut->bias != NULL) {
         /* each rank has the gradients of its tokens: theirs is the sum, here and once */
         tri_tensor *weight = cut->weight, *bias = cut->bias;
@@ -28,7 +38,7 @@ static void sequence_forward(tri_module *self, tri_tensor *const *in, int n_in, 
         bias = bias != NULL ? tri_dist_copy_to(bias, cut->group) : NULL;
         out[0] = trii_row_norm_with(self, x, weight, bias);
     } else {
-        self->type->forward(self, &x, 1, out, 1);
+        trii_forward_part(self, x, out, &share, dim);
     }
     if (cut->gives == TRI_WHOLE)
         out[0] = trii_tokens_join(&cut->tokens, out[0]);
@@ -52,6 +62,34 @@ tri_status trii_parallel_sequence(tri_module *module, const tri_parallel_rule *r
     cut->takes = rule->input != TRI_PARALLEL_DEFAULT ? rule->input : TRI_SHARDED_SEQUENCE;
     cut->gives = rule->output != TRI_PARALLEL_DEFAULT ? rule->output : TRI_SHARDED_SEQUENCE;
     return TRI_OK;
+}
+
+/* --- dropout of features -------------------------------------------------- */
+
+static void dropout_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                            int n_out)
+{
+    trii_share share;
+
+    if (!trii_one_to_one(self, n_in, out, n_out))
+        return;
+    if (in[0] == NULL || tri_tensor_status(in[0]) != TRI_OK || tri_tensor_ndim(in[0]) < 1) {
+        self->type->forward(self, in, 1, out, 1);
+        return;
+    }
+    share = trii_share_noted(trii_parallel_cut_of(self)->group, tri_tensor_size(in[0], -1));
+    trii_forward_part(self, in[0], out, &share, -1);
+}
+
+bool trii_parallel_dropout(const tri_module *module, const tri_parallel_rule *rule,
+                           trii_parallel_cut *cut)
+{
+    if (rule->style != TRI_COLWISE || strcmp(module->type->name, "Dropout") != 0 ||
+        module->parameters.n > 0 || module->n_children > 0)
+        return false;
+    cut->base.forward = dropout_forward;
+    cut->takes = cut->gives = TRI_SHARDED;
+    return true;
 }
 
 /* --- prepare -------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * values have the bits that they have without that, and training is that of one process. */
 /* ctest: also=TRI_CHECK=order */
 #include "testing/cut_ranks.h"
+#include "train/graph/step/recorder.h"
 
 #define WORDS 11
 #define WIDTH 8
@@ -14,22 +15,24 @@
 /* --- the network ---------------------------------------------------------- */
 
 typedef struct block {
-    tri_module *embed, *norm1, *attention, *norm2, *up, *down, *norm3, *head;
+    tri_module *embed, *drop0, *norm1, *attention, *norm2, *up, *cut, *down, *drop1, *norm3, *head;
 } block;
 
 static tri_tensor *forward(tri_module *self, tri_tensor *words)
 {
     block *b = tri_module_data(self);
-    tri_tensor *x = tri_forward(b->embed, words);
+    tri_tensor *x = tri_forward(b->drop0, tri_forward(b->embed, words)), *y;
 
     x = tri_add(x, tri_forward(b->attention, tri_forward(b->norm1, x)));
-    x = tri_add(x, tri_forward(b->down, tri_tanh(tri_forward(b->up, tri_forward(b->norm2, x)))));
+    y = tri_tanh(tri_forward(b->up, tri_forward(b->norm2, x)));
+    y = tri_forward(b->down, tri_forward(b->cut, y));
+    x = tri_add(x, tri_forward(b->drop1, y));
     return tri_forward(b->head, tri_forward(b->norm3, x));
 }
 
 static tri_module *build_block(uint64_t seed)
 {
-    const tri_nn_multihead_attention_options causal = {.is_causal = true};
+    const tri_nn_multihead_attention_options causal = {.is_causal = true, .dropout = 0.2};
     tri_module *self;
     block *b;
 
@@ -39,15 +42,19 @@ static tri_module *build_block(uint64_t seed)
     self = tri_module_simple("block", sizeof(block), forward);
     b = tri_module_data(self);
     b->embed = tri_module_add_child(self, "embed", tri_nn_embedding(WORDS, WIDTH, NULL));
+    b->drop0 = tri_module_add_child(self, "drop0", tri_nn_dropout(0.1));
     b->norm1 = tri_module_add_child(self, "norm1", tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL));
     b->attention =
         tri_module_add_child(self, "attention", tri_nn_multihead_attention(WIDTH, 4, &causal));
     b->norm2 = tri_module_add_child(self, "norm2", tri_nn_rms_norm(TRI_SHAPE(WIDTH), NULL));
     b->up = tri_module_add_child(self, "up", tri_nn_linear(WIDTH, 10, NULL));
+    b->cut = tri_module_add_child(self, "cut", tri_nn_dropout(0.3));
     b->down = tri_module_add_child(self, "down", tri_nn_linear(10, WIDTH, NULL));
+    b->drop1 = tri_module_add_child(self, "drop1", tri_nn_dropout(0.1));
     b->norm3 = tri_module_add_child(self, "norm3", tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL));
     b->head = tri_module_add_child(self, "head", tri_nn_linear(WIDTH, WORDS, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
+    tri_manual_seed(11);
     trii_mutex_unlock(&drawing);
     return self;
 }
@@ -55,6 +62,8 @@ static tri_module *build_block(uint64_t seed)
 static const tri_parallel_rule by_tokens[] = {
     {.module = "embed", .style = TRI_ROWWISE, .output = TRI_SHARDED_SEQUENCE},
     {.module = "norm*", .style = TRI_SEQUENCE},
+    {.module = "drop*", .style = TRI_SEQUENCE},
+    {.module = "cut", .style = TRI_COLWISE},
     {.module = "attention",
      .style = TRI_HEADS,
      .input = TRI_SHARDED_SEQUENCE,
@@ -62,15 +71,16 @@ static const tri_parallel_rule by_tokens[] = {
     {.module = "up", .style = TRI_COLWISE, .input = TRI_SHARDED_SEQUENCE},
     {.module = "down", .style = TRI_ROWWISE, .output = TRI_SHARDED_SEQUENCE},
     {.module = "head", .style = TRI_COLWISE, .input = TRI_SHARDED_SEQUENCE, .output = TRI_WHOLE}};
-#define N_BY_TOKENS 6
+#define N_BY_TOKENS 8
 
 static const tri_parallel_rule whole[] = {
     {.module = "embed", .style = TRI_ROWWISE},
     {.module = "attention", .style = TRI_HEADS},
     {.module = "up", .style = TRI_COLWISE},
+    {.module = "cut", .style = TRI_COLWISE},
     {.module = "down", .style = TRI_ROWWISE},
     {.module = "head", .style = TRI_COLWISE, .output = TRI_WHOLE}};
-#define N_WHOLE 5
+#define N_WHOLE 6
 
 static tri_tensor *words(int first, int n, int length, int shift)
 {
@@ -148,6 +158,7 @@ static const char *train_rank(rank_env *env)
         data = tri_mesh_coordinate(mesh, "data");
     }
     RANK_TRY(env, tri_parallelize(model, tensor, by_tokens, N_BY_TOKENS));
+    tri_module_train(model, j->n_data == 0); /* dropout is of another stream on each rank of data */
     if (mesh != NULL)
         model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
     RANK_TRY(env, train(j, model, data, mesh != NULL ? 1 : BATCH, losses));
@@ -171,6 +182,7 @@ static void train_on(job *j, int least, int most)
     bool is_whole[ALL];
     int n_data = j->n_data;
 
+    tri_module_train(net, n_data == 0);
     j->n_data = 0;
     CHECK_OK(train(j, net, 0, BATCH, j->losses));
     j->n_data = n_data;
@@ -245,6 +257,53 @@ static void values_have_the_bits_of_whole_sequences(void **state)
     (void)state;
     for (int size = 2; size <= 4; size++)
         run_threads(size, &(tri_group_options){.engine = "shm"}, bits_rank, NULL);
+}
+
+/* --- masks ---------------------------------------------------------------- */
+
+#define N_MASK (3 * 8 * 12)
+
+static void draw(const int64_t *shape, tri_dtype dtype, const trii_random_part *part, double *to)
+{
+    tri_tensor *ones = tri_full(shape, 3, 1, dtype), *y;
+
+    tri_manual_seed(7);
+    trii_recorder_of(trii_step_current())->scopes.random_part = part;
+    y = tri_cast(tri_dropout(ones, 0.4, true), TRI_DTYPE_F64);
+    trii_recorder_of(trii_step_current())->scopes.random_part = NULL;
+    CHECK_OK(tri_tensor_copy_out(y, to, sizeof(double) * (size_t)(shape[0] * shape[1] * shape[2])));
+    CHECK_OK(tri_step_end_status());
+}
+
+/* Of 8 tokens, or 12 features, the third one and so on; blocks of the mask are of four elements. */
+static void masks_are_those_of_the_whole(void **state)
+{
+    static const tri_dtype dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BF16};
+    static const trii_random_part parts[] = {
+        {.dim = 1, .parts = 1, .whole = 8, .start = 2, .n = 3},
+        {.dim = -1, .parts = 1, .whole = 12, .start = 4, .n = 8},
+        {.dim = -1, .parts = 1, .whole = 12, .start = 3, .n = 2},
+        {.dim = -1, .parts = 3, .whole = 4, .start = 1, .n = 2},
+        {.dim = 1, .parts = 1, .whole = 8, .start = 8, .n = 0}};
+    static double all[N_MASK], part[N_MASK];
+
+    (void)state;
+    for (int d = 0; d < 3; d++) {
+        draw((const int64_t[]){3, 8, 12}, dtypes[d], NULL, all);
+        for (int k = 0; k < 5; k++) {
+            const trii_random_part *p = &parts[k];
+            int64_t n = p->parts * p->n, length = p->dim == 1 ? n : 8, width = p->dim == 1 ? 12 : n;
+
+            draw((const int64_t[]){3, length, width}, dtypes[d], p, part);
+            for (int64_t i = 0; i < 3 * length * width; i++) {
+                int64_t b = i / (length * width), t = i / width % length, f = i % width;
+                int64_t *at = p->dim == 1 ? &t : &f;
+
+                *at = *at / p->n * p->whole + p->start + *at % p->n;
+                assert_true(part[i] == all[(b * 8 + t) * 12 + f]);
+            }
+        }
+    }
 }
 
 /* --- values on their way in and out --------------------------------------- */
@@ -383,6 +442,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parts_of_sequences_train_as_one_process),
     cmocka_unit_test(replicas_add_norms_up_once),
     cmocka_unit_test(values_have_the_bits_of_whole_sequences),
+    cmocka_unit_test(masks_are_those_of_the_whole),
     cmocka_unit_test(inputs_and_outputs_are_prepared),
     cmocka_unit_test(what_is_no_sequence_is_refused),
 };

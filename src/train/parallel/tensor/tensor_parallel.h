@@ -39,6 +39,15 @@ bool trii_share_is_equal(const trii_share *share);
 /* x with so many zeros before and after it along this dimension. */
 tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after);
 
+/* Features of values that a layer has cut in this step, for what works on them without saying what
+ * they are a part of. */
+void trii_share_note(const trii_share *share);
+/* The share of so many features; equal ones where none of the size was noted. */
+trii_share trii_share_noted(tri_group *group, int64_t n);
+/* A forward draws random numbers for its part, along this dimension, of values of all ranks. */
+void trii_forward_part(tri_module *self, tri_tensor *x, tri_tensor **out, const trii_share *share,
+                       int dim);
+
 /* Where indices, i64 of the whole dimension, are in this rank's part; 0 where others have them,
  * which `outside` says, bool of the same shape. One that nobody has is out of range at one rank. */
 tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_tensor **outside_out);
@@ -55,6 +64,11 @@ typedef struct trii_tokens {
 /* From all tokens to this rank's: of values that all ranks have, and of sums over the ranks. */
 tri_tensor *trii_tokens_take(const trii_tokens *tokens, tri_tensor *x);
 tri_tensor *trii_tokens_reduce(const trii_tokens *tokens, tri_tensor *x);
+/* This rank's part of them, which x has. */
+tri_status trii_tokens_share(const trii_tokens *tokens, tri_tensor *x, trii_share *share_out,
+                             int *dim_out) TRI_MUST_CHECK;
+/* Of a failure: a step tensor that gives up the group. */
+tri_tensor *trii_tokens_refused(const trii_tokens *tokens, tri_tensor *x, tri_status status);
 /* And back: for what all ranks do alike, and for what each does its part of. */
 tri_tensor *trii_tokens_join(const trii_tokens *tokens, tri_tensor *x);
 tri_tensor *trii_tokens_gather(const trii_tokens *tokens, tri_tensor *x);
@@ -131,6 +145,9 @@ tri_status trii_parallel_attention(const tri_module *module, const tri_parallel_
 /* The output's projection of such a module. */
 tri_status trii_parallel_output(const tri_module *module, const tri_parallel_rule *rule,
                                 trii_parallel_cut *cut) TRI_MUST_CHECK;
+/* False: the module is not tri_nn_dropout, which TRI_COLWISE lets draw its part of the mask. */
+bool trii_parallel_dropout(const tri_module *module, const tri_parallel_rule *rule,
+                           trii_parallel_cut *cut);
 /* TRI_SEQUENCE and TRI_PREPARE. */
 tri_status trii_parallel_sequence(tri_module *module, const tri_parallel_rule *rule,
                                   trii_parallel_cut *cut) TRI_MUST_CHECK;
