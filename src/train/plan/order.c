@@ -14,6 +14,8 @@
  */
 #include "train/plan/schedule.h"
 
+#include "train/graph/step/type.h"
+
 static void add_entry(trii_schedule *s, trii_entry_kind kind, int32_t group, int32_t host)
 {
     trii_entry *entry = &s->plan->entries[s->n_entries];
@@ -25,12 +27,32 @@ static void add_entry(trii_schedule *s, trii_entry_kind kind, int32_t group, int
     s->entry_group[s->n_entries++] = group;
 }
 
+/* The host operation that makes the value, if that is a token, which nobody reads; else -1. */
+static int32_t sender_of(const trii_schedule *s, int32_t value)
+{
+    int32_t group = s->ir->values[value].group;
+
+    return group >= 0 && trii_type_numel(&s->ir->values[value].type) == 0 ? s->host_of[group] : -1;
+}
+
+/* What it came after is complete when it is, if it is the answer to a message: the memory of that
+ * is free from here on, and not from the end of the plan. */
 static void wait_host(trii_schedule *s, int32_t host)
 {
+    const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[host]]->nodes[0]];
+
     if (s->host_state[host] != 1)
         return;
     add_entry(s, TRII_ENTRY_WAIT, -1, host);
     s->host_state[host] = 2;
+    for (int32_t i = 0; i < node->n_after; i++) {
+        int32_t sender = sender_of(s, node->after[i]);
+
+        if (sender >= 0 && s->host_state[sender] == 1) {
+            add_entry(s, TRII_ENTRY_WAIT, -1, sender);
+            s->host_state[sender] = 2;
+        }
+    }
 }
 
 /* Waits for the host operations whose outputs the group reads, straight or through views. */

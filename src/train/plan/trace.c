@@ -17,9 +17,10 @@
 #include "os/file.h"
 #include "os/process.h"
 #include "os/thread.h"
+#include "train/graph/step/part.h"
 #include "train/tensor/device_list.h"
 
-#define EVENT_BYTES 320 /* bytes of an event at most, with a name of NAME_BYTES */
+#define EVENT_BYTES 384 /* bytes of an event at most, with a name of NAME_BYTES */
 #define NAME_BYTES 96
 
 /* The file; one for the process. */
@@ -161,6 +162,17 @@ static size_t write_name(char *out, tri_device device)
                             tri_device_text(device));
 }
 
+/* As ,"part":"1F0". */
+static void part_of(const trii_node *node, char out[48])
+{
+    int32_t part = node != NULL ? node->part : 0;
+
+    out[0] = '\0';
+    if (part != 0)
+        snprintf(out, 48, ",\"part\":\"%d%c%d\"", trii_part_stage(part),
+                 TRII_PART_KINDS[trii_part_kind(part)], trii_part_microbatch(part));
+}
+
 static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_device device,
                           const trii_step *step, const trii_segment *segment)
 {
@@ -168,16 +180,17 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
     int32_t n = entry->kind == TRII_ENTRY_WAIT ? plan->hosts[entry->host].node : entry->node;
     const trii_node *node = n >= 0 ? &step->nodes[segment->first_node + n] : NULL;
     int64_t begin = plan->times[e].begin, ns = plan->times[e].end - begin;
-    char name[NAME_BYTES];
+    char name[NAME_BYTES], part[48];
 
     name_of(entry, node, name);
+    part_of(node, part);
     return (size_t)snprintf(out, EVENT_BYTES,
                             "%s{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%" PRId64
                             ".%03d,\"dur\":%" PRId64 ".%03d,\"pid\":%d,\"tid\":%d,"
-                            "\"args\":{\"run\":%" PRId64 ",\"node\":%d}}\n",
+                            "\"args\":{\"run\":%" PRId64 ",\"node\":%d%s}}\n",
                             separator(), name, category_of(entry, node), begin / 1000,
                             (int)(begin % 1000), ns / 1000, (int)(ns % 1000), trace.opened_in,
-                            thread_of(device), trace.runs, (int)n);
+                            thread_of(device), trace.runs, (int)n, part);
 }
 
 static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)

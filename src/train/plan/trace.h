@@ -12,8 +12,9 @@
  * are microseconds of the monotonic clock; tid is a device; cat is forward, backward, update, copy
  * (between devices, and changes of layout) or communication (of which the wait is an event, too);
  * run counts the process's runs of plans; node is the number of its operation in the order of the
- * program's calls (-1: it has none). A kernel of an asynchronous device is shown at the time when
- * it was launched.
+ * program's calls (-1: it has none). What a pipeline recorded has "part" as well, the action of its
+ * schedule: stage, F, B, I or W, micro-batch (1F0; src/train/graph/step/part.h). A kernel of an
+ * asynchronous device is shown at the time when it was launched.
  */
 #ifndef TRII_TRACE_H
 #define TRII_TRACE_H

@@ -28,6 +28,7 @@ typedef struct traffic {
     int peer, tag;
     trii_traffic_grad grad; /* NULL: the kind's own */
     trii_awaited awaited;   /* its gradient */
+    trii_vid answer;        /* recv: the token of the gradient's send; NO_VALUE: none yet */
     size_t elements[];      /* all_to_all_v: what goes to each rank, then what comes from each */
 } traffic;
 
@@ -321,7 +322,8 @@ static tri_status reduce_grad(trii_step *step, const trii_node *node, const trii
 static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
                              trii_vid *token_out);
 static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
-                             bool requires_grad, int peer, int tag, trii_vid after, trii_vid *out);
+                             bool requires_grad, int peer, int tag, const trii_after *after,
+                             trii_vid *out);
 
 /* Comes when the message itself is sent, no earlier. */
 static tri_status send_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
@@ -329,22 +331,23 @@ static tri_status send_grad(trii_step *step, const trii_node *node, const trii_v
 {
     const traffic *t = differentiated(node);
     const trii_type type = step->values[step->in_ids[node->first_in]].type;
+    const trii_vid token = node->first_out;
 
     (void)grad_out;
     (void)needs;
-    return recv_value(step, t->group, &type, true, t->peer, t->tag ^ GRADIENT_TAG, node->first_out,
-                      &grad_in[0]);
+    return recv_value(step, t->group, &type, true, t->peer, t->tag ^ GRADIENT_TAG,
+                      &(trii_after){&token, 1}, &grad_in[0]);
 }
 
 static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                             const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
-    trii_vid token;
+    traffic *t = (traffic *)node->host;
 
+    trii_await_no_more(&t->awaited);
     (void)needs;
     (void)grad_in;
-    return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &token);
+    return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &t->answer);
 }
 
 static tri_status given_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
@@ -416,6 +419,7 @@ static tri_status record_with(trii_step *step, const trii_host_kind *kind, const
     t->peer = like->peer;
     t->tag = like->tag;
     t->receives = kind == &recv_kind;
+    t->answer = TRII_NO_VALUE;
     op->group = (uint64_t)(uintptr_t)like->group;
     op->identity = (uint64_t)like->redop << 32; /* the types are in the plan's key themselves */
     status = trii_record_host(step, op, call, out);
@@ -629,14 +633,20 @@ static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int 
 }
 
 static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
-                             bool requires_grad, int peer, int tag, trii_vid after, trii_vid *out)
+                             bool requires_grad, int peer, int tag, const trii_after *after,
+                             trii_vid *out)
 {
     const trii_host_result result = {
         .type = *type, .requires_grad = requires_grad && trii_dtype_is_float(type->dtype)};
     const trii_host_call call = {
-        .after = &after, .n_after = after != TRII_NO_VALUE, .out = &result, .n_out = 1};
+        .after = after->values, .n_after = after->n, .out = &result, .n_out = 1};
 
     return message(step, group, &recv_kind, &call, peer, tag, out);
+}
+
+trii_vid trii_traffic_answer(const trii_step *step, trii_vid received)
+{
+    return traffic_of(step, received)->answer;
 }
 
 void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)
@@ -653,7 +663,8 @@ tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int p
 }
 
 tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
-                            bool requires_grad, int peer, int tag, trii_vid after, trii_vid *out)
+                            bool requires_grad, int peer, int tag, const trii_after *after,
+                            trii_vid *out)
 {
     tri_status status = check_tag("recv", tag);
 

@@ -64,10 +64,17 @@ tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int p
                             trii_vid *token_out) TRI_MUST_CHECK;
 /* What the peer has sent, of this type: a message of another length or dtype fails the step.
  * requires_grad: its gradient goes back to the peer, which then waits for it. after: the receive is
- * posted once this value is complete; NO_VALUE: when the step begins to run. It has its memory from
- * then on. */
+ * posted once these values are complete, and has its memory from then on; none: when the step
+ * begins to run. Of tokens of sends, also: once the message is there what they sent is, too (the
+ * message answers them), so their memory is free. */
+typedef struct trii_after {
+    const trii_vid *values;
+    int n;
+} trii_after;
 tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
-                            bool requires_grad, int peer, int tag, trii_vid after,
+                            bool requires_grad, int peer, int tag, const trii_after *after,
                             trii_vid *out) TRI_MUST_CHECK;
+/* The token of the send of its gradient, once that is recorded; NO_VALUE before. */
+trii_vid trii_traffic_answer(const trii_step *step, trii_vid received);
 
 #endif

@@ -25,6 +25,7 @@
 #include "train/graph/step/part.h"
 #include "train/graph/step/recorder.h"
 #include "train/graph/step/type.h"
+#include "train/parallel/pipeline/pipeline_answers.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 #include "train/traffic/traffic.h"
 
@@ -52,6 +53,7 @@ typedef struct pass {
     trii_pipeline_note *notes; /* [n_local][2]: of what comes; rows 0: not here yet */
     tri_tensor *loss;          /* of the micro-batches so far */
     trii_vid last_out;         /* of the forward before */
+    trii_pipeline_answers answers;
 } pass;
 
 /* What is recorded from now on is this action's. */
@@ -184,13 +186,19 @@ static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
     const trii_pipeline *p = t->p;
     piece *at = piece_of(t, stage, microbatch);
     const trii_pipeline_note *note = &t->notes[2 * local_of(t, stage) + kind_of(t, microbatch)];
+    trii_vid values[TRII_PIPELINE_ANSWERS_TAKEN + 1];
+    trii_after first = {values, 0};
     tri_status status;
 
     if (at->received != TRII_NO_VALUE)
         return TRI_OK;
+    first.n =
+        trii_pipeline_answers_take(&t->answers, stage, local_of(t, stage), microbatch, values);
+    if (after != TRII_NO_VALUE)
+        values[first.n++] = after;
     status = trii_record_recv(t->step, p->group, &note->type, note->requires_grad,
                               trii_pipeline_rank_of(&p->shape, stage - 1),
-                              tag_of(t, stage - 1, microbatch), after, &at->received);
+                              tag_of(t, stage - 1, microbatch), &first, &at->received);
     if (status == TRI_OK)
         trii_traffic_is_for(t->step, at->received, "tri_pipeline (input of a stage)");
     return status;
@@ -388,13 +396,15 @@ static tri_status backward_of_input(pass *t, const trii_pipeline_action *a)
         return status;
     status =
         trii_backward_first(t->step, &roots, &at->in, at->in != TRII_NO_VALUE, &grad, &at->rest);
-    if (status == TRI_OK && grad != TRII_NO_VALUE) {
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
+    if (grad != TRII_NO_VALUE) {
         piece *before = piece_of(t, a->stage - 1, a->microbatch);
 
         before->root = before->out;
         before->seed = trii_handle(t->step, grad);
     }
-    return status;
+    return TRI_OK;
 }
 
 static tri_status backward_of_weights(pass *t, const trii_pipeline_action *a)
@@ -404,10 +414,28 @@ static tri_status backward_of_weights(pass *t, const trii_pipeline_action *a)
     bool has = false;
     tri_status status = has_backward(t, a, &has);
 
-    return has ? trii_backward_second(t->step, &roots, &at->rest) : status;
+    if (!has)
+        return status;
+    status = trii_backward_second(t->step, &roots, &at->rest);
+    return status == TRI_OK
+               ? status
+               : TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
 }
 
 /* --- all of it ------------------------------------------------------------ */
+
+/* The gradient of its input is on the way to the stage before. */
+static void note_answer(pass *t, const trii_pipeline_action *a)
+{
+    trii_vid received = piece_of(t, a->stage, a->microbatch)->received;
+    trii_vid token = received != TRII_NO_VALUE && a->kind != TRII_PIPELINE_WEIGHT
+                         ? trii_traffic_answer(t->step, received)
+                         : TRII_NO_VALUE;
+
+    if (token != TRII_NO_VALUE)
+        trii_pipeline_answers_add(&t->answers, a->stage, local_of(t, a->stage), a->microbatch,
+                                  token);
+}
 
 static tri_status record(pass *t, const trii_pipeline_action *a)
 {
@@ -418,11 +446,13 @@ static tri_status record(pass *t, const trii_pipeline_action *a)
     if (t->call != TRII_PIPELINE_TRAIN)
         return TRI_OK;
     if (a->kind == TRII_PIPELINE_BACKWARD)
-        return backward(t, a);
-    status = a->kind == TRII_PIPELINE_INPUT ? backward_of_input(t, a) : backward_of_weights(t, a);
-    return status == TRI_OK
-               ? status
-               : TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
+        status = backward(t, a);
+    else
+        status =
+            a->kind == TRII_PIPELINE_INPUT ? backward_of_input(t, a) : backward_of_weights(t, a);
+    if (status == TRI_OK && t->in_turn == NULL)
+        note_answer(t, a);
+    return status;
 }
 
 static tri_status record_all(pass *t)
@@ -481,6 +511,7 @@ static tri_status join_outputs(const pass *t, tri_tensor **out)
 static tri_status take_room(pass *t)
 {
     size_t n = (size_t)t->p->n_local * (size_t)t->p->shape.microbatches;
+    tri_status status;
 
     t->pieces = trii_alloc(n, sizeof(*t->pieces), "micro-batches");
     t->notes = trii_alloc(2 * (size_t)t->p->n_local, sizeof(*t->notes), "micro-batches");
@@ -495,10 +526,11 @@ static tri_status take_room(pass *t)
             return TRI_ERR_NO_MEMORY;
         t->n_actions = trii_pipeline_actions_in_turn(&t->p->shape, t->p->rank, t->in_turn);
     }
+    status = trii_pipeline_answers_init(&t->answers, &t->p->shape, t->p->rank);
     for (size_t i = 0; i < n; i++)
         t->pieces[i] =
             (piece){.received = TRII_NO_VALUE, .in = TRII_NO_VALUE, .rest = {.last_node = -1}};
-    return TRI_OK;
+    return status;
 }
 
 /* What an earlier pass of this step has left: others may need it before they come to this one. And
@@ -526,12 +558,13 @@ static tri_tensor *give_up(const pass *t, tri_status status)
     return failed;
 }
 
-static void release(const pass *t)
+static void release(pass *t)
 {
     size_t n = t->pieces != NULL ? (size_t)t->p->n_local * (size_t)t->p->shape.microbatches : 0;
 
     for (size_t i = 0; i < n; i++)
         trii_backward_rest_free(&t->pieces[i].rest);
+    trii_pipeline_answers_fini(&t->answers);
     trii_free(t->pieces);
     trii_free(t->notes);
     trii_free(t->in_turn);
