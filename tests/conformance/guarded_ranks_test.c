@@ -61,9 +61,8 @@ static tri_status record(rank_env *env, tri_group *group, int call, trii_vid x, 
         return trii_record_all_to_all(step, group, x, out);
     default:
         status = trii_record_send(step, group, x, next, 3, token_out);
-        return status == TRI_OK
-                   ? trii_record_recv(step, group, &type, true, last, 3, TRII_NO_VALUE, out)
-                   : status;
+        return status == TRI_OK ? trii_record_recv(step, group, &type, true, last, 3, NULL, out)
+                                : status;
     }
 }
 
@@ -212,7 +211,7 @@ static const char *token_rank(rank_env *env)
             return RANK_FAIL(env, "the gradient is %g %g %g", (double)grad[0], (double)grad[1],
                              (double)grad[2]);
     } else {
-        RANK_TRY(env, trii_record_recv(step, group, &type, true, 0, 0, TRII_NO_VALUE, &out));
+        RANK_TRY(env, trii_record_recv(step, group, &type, true, 0, 0, NULL, &out));
         tri_backward(tri_sum(tri_mul_scalar(trii_handle_recorded(step, out), 3), NULL, 0, false));
     }
     RANK_TRY(env, tri_step_end_status());
@@ -291,7 +290,7 @@ static const char *receiving_rank(rank_env *env)
     } else {
         tri_tensor *y;
 
-        RANK_TRY(env, trii_record_recv(step, group, &type, false, 0, 3, TRII_NO_VALUE, &id));
+        RANK_TRY(env, trii_record_recv(step, group, &type, false, 0, 3, NULL, &id));
         y = tri_keep(tri_square(trii_handle_recorded(step, id)));
         RANK_TRY(env, tri_run());
         RANK_TRY(env, tri_tensor_copy_out(y, seen, sizeof(seen)));

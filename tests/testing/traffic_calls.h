@@ -46,8 +46,7 @@ static inline tri_tensor *received(tri_group *group, const trii_type *type, bool
 {
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
-    tri_status status =
-        trii_record_recv(step, group, type, requires_grad, peer, tag, TRII_NO_VALUE, &out);
+    tri_status status = trii_record_recv(step, group, type, requires_grad, peer, tag, NULL, &out);
 
     return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
 }

@@ -198,8 +198,7 @@ tri_tensor *tri_dist_recv(const int64_t *shape, int ndim, tri_dtype dtype, bool 
     if (c.status == TRI_OK)
         c.status = type_of(shape, ndim, dtype, &type);
     if (c.status == TRI_OK)
-        c.status = trii_record_recv(c.step, c.group, &type, requires_grad, peer, tag,
-                                    &(trii_after){NULL, 0}, &c.out);
+        c.status = trii_record_recv(c.step, c.group, &type, requires_grad, peer, tag, NULL, &c.out);
     return end(&c);
 }
 

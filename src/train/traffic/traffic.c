@@ -638,8 +638,10 @@ static tri_status recv_value(trii_step *step, tri_group *group, const trii_type 
 {
     const trii_host_result result = {
         .type = *type, .requires_grad = requires_grad && trii_dtype_is_float(type->dtype)};
-    const trii_host_call call = {
-        .after = after->values, .n_after = after->n, .out = &result, .n_out = 1};
+    const trii_host_call call = {.after = after != NULL ? after->values : NULL,
+                                 .n_after = after != NULL ? after->n : 0,
+                                 .out = &result,
+                                 .n_out = 1};
 
     return message(step, group, &recv_kind, &call, peer, tag, out);
 }

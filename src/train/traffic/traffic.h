@@ -64,9 +64,9 @@ tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int p
                             trii_vid *token_out) TRI_MUST_CHECK;
 /* What the peer has sent, of this type: a message of another length or dtype fails the step.
  * requires_grad: its gradient goes back to the peer, which then waits for it. after: the receive is
- * posted once these values are complete, and has its memory from then on; none: when the step
- * begins to run. Of tokens of sends, also: once the message is there what they sent is, too (the
- * message answers them), so their memory is free. */
+ * posted once these values are complete, and has its memory from then on; NULL or none: when the
+ * step begins to run. Of tokens of sends, also: once the message is there what they sent is, too
+ * (the message answers them), so their memory is free. */
 typedef struct trii_after {
     const trii_vid *values;
     int n;

@@ -259,8 +259,8 @@ static tri_tensor *shift(part *t, tri_group *group, trii_vid in, int tag)
     if (status == TRI_OK)
         t->outputs[t->n_outputs++] = trii_handle_recorded(step, token);
     if (status == TRI_OK)
-        status = trii_record_recv(step, group, &type, true, (rank + size - 1) % size, tag,
-                                  TRII_NO_VALUE, &out);
+        status =
+            trii_record_recv(step, group, &type, true, (rank + size - 1) % size, tag, NULL, &out);
     return handle(status, out);
 }
 
