@@ -1088,6 +1088,13 @@ tri_module *tri_nn_flatten(int start_dim);
 tri_module *tri_nn_dropout(double p);
 tri_module *tri_nn_dropout2d(double p);
 tri_module *tri_nn_identity(void);
+typedef enum tri_skip_join {
+    TRI_SKIP_ADD = 0,
+    TRI_SKIP_CONCAT = 1,
+    TRI_SKIP_ALONE = 2,
+} tri_skip_join;
+tri_module *tri_nn_skip_save(const char *name);
+tri_module *tri_nn_skip_take(const char *name, tri_skip_join join);
 tri_module *tri_nn_sequential_of(int n, tri_module *const *own_modules);
 #define tri_nn_sequential(...)
 typedef struct tri_module_class {

@@ -171,6 +171,20 @@ TRI_API tri_module *tri_nn_dropout(double p);
 TRI_API tri_module *tri_nn_dropout2d(double p);
 TRI_API tri_module *tri_nn_identity(void);
 
+/* What a tri_nn_skip_take does with its input x and what it takes. */
+typedef enum tri_skip_join {
+    TRI_SKIP_ADD,    /* x + taken */
+    TRI_SKIP_CONCAT, /* both along dimension 1, as in a U-Net */
+    TRI_SKIP_ALONE   /* what it takes; x goes no further */
+} tri_skip_join;
+/* A connection past other modules. The first saves its input under the name, of 1 to 63 bytes, and
+ * gives it on; the second, anywhere later in the forward and as often as you like, takes what was
+ * saved last in this step (STATE: nothing). A network of tri_pipeline may have its layers between
+ * both: the tensor, and its gradient, go directly from stage to stage. So do further results of a
+ * stage, such as a mask, that its module gives to a tri_nn_skip_save of its own. */
+TRI_API tri_module *tri_nn_skip_save(const char *name);
+TRI_API tri_module *tri_nn_skip_take(const char *name, tri_skip_join join);
+
 /* One after the other; children are named "0", "1", ... Owns the modules, even on failure. */
 TRI_API tri_module *tri_nn_sequential_of(int n, tri_module *const *own_modules);
 /* The same for modules written as arguments, which are made from left to right: initial values are

@@ -74,8 +74,9 @@ typedef struct tri_pipeline_options {
 /**
  * Deals n stages out to the ranks of a group: stage s to rank s mod ranks (ZBV: there and back, so
  * that the first rank has the last stage). Stages are networks of one input and one output whose
- * dimension 0 is that of the samples; each gets the output of the one before. Collective: all ranks
- * give as many stages, and the same options.
+ * dimension 0 is that of the samples; each gets the output of the one before. What else a stage
+ * needs of an earlier one goes by name (tri_nn_skip_save, tri_nn_skip_take), directly to the rank
+ * that takes it. Collective: all ranks give as many stages, and the same options.
  *
  *   own_stages  [n], owned from now on, also on failure. Each rank keeps its own and destroys the
  *               others. All ranks that build all of them, in one order and from one seed, begin
@@ -84,10 +85,11 @@ typedef struct tri_pipeline_options {
  *
  * Names in the state are those of tri_nn_sequential over all stages, "3.weight" of stage 3, of this
  * rank's alone. Never returns NULL: a failed model carries its error (tri_module_status) into
- * optimizer and step. Errors: INVALID_ARG (stages, numbers that the schedule cannot have; the line
- * names some that it can have), UNSUPPORTED (stages of tri_ddp, tri_zero or tri_data_parallel),
- * MISMATCH (a rank gave something else, or failed by itself; the line names it), NO_MEMORY, those
- * of tri_init and tri_group_split. Blocks until all ranks have called it.
+ * optimizer and step. Errors: INVALID_ARG (stages, a name that none saves, numbers that the
+ * schedule cannot have; the line names some that it can have), UNSUPPORTED (stages of tri_ddp,
+ * tri_zero or tri_data_parallel), MISMATCH (a rank gave something else, or failed by itself; the
+ * line names it), NO_MEMORY, those of tri_init and tri_group_split. Blocks until all ranks have
+ * called it.
  */
 TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
                                  const tri_pipeline_options *opt);

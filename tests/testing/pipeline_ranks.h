@@ -28,16 +28,17 @@ typedef struct pipeline_result {
     struct {
         char name[48];
         int numel;
-        double values[PIPELINE_WIDTH * PIPELINE_WIDTH];
+        double values[4 * PIPELINE_WIDTH * PIPELINE_WIDTH];
     } entries[PIPELINE_ENTRIES];
 } pipeline_result;
 
 typedef struct pipeline_job {
     tri_pipeline_options options; /* without the group */
     int stages, rows;
-    int steps;               /* 0: PIPELINE_STEPS */
-    pipeline_result *want;   /* within 1e-9 */
-    pipeline_result *result; /* each rank writes its part of it */
+    int steps;                                 /* 0: PIPELINE_STEPS */
+    void (*build)(tri_module **stages, int n); /* NULL: pipeline_stages */
+    pipeline_result *want;                     /* within 1e-9 */
+    pipeline_result *result;                   /* each rank writes its part of it */
 } pipeline_job;
 
 /* The seed and the default dtype are the process's: one rank at a time draws initial values. */
@@ -60,6 +61,20 @@ static inline void pipeline_stages(tri_module **stages, int n, bool norm)
                                     tri_nn_batch_norm1d(out, NULL), tri_nn_tanh())
                 : tri_nn_sequential(tri_nn_linear(PIPELINE_WIDTH, out, NULL), tri_nn_tanh());
     }
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&pipeline_drawing);
+}
+
+static inline void pipeline_build(const pipeline_job *job, tri_module **stages)
+{
+    if (job->build == NULL) {
+        pipeline_stages(stages, job->stages, job->rows >= 2 * job->options.n_microbatches);
+        return;
+    }
+    trii_mutex_lock(&pipeline_drawing);
+    tri_manual_seed(11);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    job->build(stages, job->stages);
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&pipeline_drawing);
 }
@@ -107,6 +122,8 @@ static inline tri_status pipeline_read(tri_module *model, pipeline_result *resul
             continue;
         at = pipeline_entry(result, e.name);
         result->entries[at].numel = (int)tri_tensor_numel(e.tensor);
+        if (result->entries[at].numel > 4 * PIPELINE_WIDTH * PIPELINE_WIDTH)
+            return TRI_ERR_INVALID_ARG;
         status = tri_tensor_copy_out(e.tensor, result->entries[at].values,
                                      (size_t)result->entries[at].numel * sizeof(double));
     }
@@ -120,7 +137,7 @@ static inline void pipeline_one_process(const pipeline_job *job, pipeline_result
     tri_optimizer *opt;
     int m = job->options.n_microbatches, steps = job->steps > 0 ? job->steps : PIPELINE_STEPS;
 
-    pipeline_stages(stages, job->stages, job->rows >= 2 * job->options.n_microbatches);
+    pipeline_build(job, stages);
     model = tri_nn_sequential_of(job->stages, stages);
     opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
     for (int s = 0; s < steps; s++) {
@@ -182,7 +199,7 @@ static inline tri_module *pipeline_make(const pipeline_job *job, tri_group *grou
     tri_pipeline_options options = job->options;
 
     options.group = group;
-    pipeline_stages(stages, job->stages, job->rows >= 2 * job->options.n_microbatches);
+    pipeline_build(job, stages);
     return tri_pipeline(stages, job->stages, &options);
 }
 

@@ -155,6 +155,7 @@ typedef enum trii_floor {
     TRII_FLOOR_RUN,
     TRII_FLOOR_RECORD,
     TRII_FLOOR_AUTOGRAD,
+    TRII_FLOOR_NN,   /* train/nn */
     TRII_FLOOR_DIST, /* train/dist */
     TRII_FLOORS
 } trii_floor;

@@ -23,6 +23,7 @@ static void pipeline_destroy(tri_module *self)
     trii_free(p->parts);
     trii_free(p->first);
     trii_free(p->actions);
+    trii_free(p->skips);
 }
 
 static void pipeline_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -298,10 +299,12 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
         status = take_room(p, r);
     status = take_parts(model, p, r, status);
     if (tri_group_size(group) == 1)
-        return status;
+        return status == TRI_OK ? trii_pipeline_skips_make(p) : status;
     status = agree(group, &p->shape, r->first, status);
     if (status == TRI_OK)
         status = tri_group_split(group, 0, p->rank, NULL, &p->group);
+    if (status == TRI_OK)
+        status = trii_pipeline_skips_make(p);
     return status == TRI_OK ? trii_pipeline_places_make(model) : status;
 }
 

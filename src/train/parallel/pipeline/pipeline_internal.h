@@ -19,6 +19,8 @@ typedef struct trii_pipeline {
     struct trii_staged *staged; /* [entries of the state]: of their tensors; NULL: one rank */
     trii_pipeline_action *actions;
     int64_t n_actions;
+    struct trii_pipeline_skip *skips; /* pipeline_skips.h */
+    int n_skips;
     uint64_t generation; /* of the step in which it last recorded */
 } trii_pipeline;
 
@@ -58,12 +60,30 @@ typedef struct trii_pipeline_note {
     bool requires_grad;
 } trii_pipeline_note;
 
-/* Of the edge from stage `from` to the next one. Both block; the receiver until the stage before
- * has recorded its forward. */
-tri_status trii_pipeline_note_send(const trii_pipeline *p, int from,
+/* What goes from one stage to a later one: the result, whose number is that of its stage, or a
+ * tensor that was saved. */
+#define TRII_PIPELINE_MOST_HOPS 2048
+typedef struct trii_pipeline_edge {
+    int number; /* below TRII_PIPELINE_MOST_STAGES + TRII_PIPELINE_MOST_HOPS */
+    int from, to;
+} trii_pipeline_edge;
+/* Of the messages of one micro-batch. */
+static inline int trii_pipeline_tag(const trii_pipeline *p, const trii_pipeline_edge *edge,
+                                    int microbatch)
+{
+    return edge->number * p->shape.microbatches + microbatch;
+}
+
+/* Both block; the receiver until the stage `from` has recorded its forward. */
+tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_edge *edge,
                                    const trii_pipeline_note *note) TRI_MUST_CHECK;
-tri_status trii_pipeline_note_recv(const trii_pipeline *p, int from, trii_pipeline_call call,
+tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_edge *edge,
+                                   trii_pipeline_call call,
                                    trii_pipeline_note *note_out) TRI_MUST_CHECK;
+
+/* pipeline_skips.c: which stages take what others have saved. Collective in the pipeline's group.
+ */
+tri_status trii_pipeline_skips_make(trii_pipeline *p) TRI_MUST_CHECK;
 
 /* Records one pass of all micro-batches; never NULL. x, target, loss: where this rank needs
  * them. */

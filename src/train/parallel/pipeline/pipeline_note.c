@@ -27,7 +27,8 @@ static const char *call_text(int64_t call)
     }
 }
 
-tri_status trii_pipeline_note_send(const trii_pipeline *p, int from, const trii_pipeline_note *note)
+tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_edge *edge,
+                                   const trii_pipeline_note *note)
 {
     int64_t words[WORDS] = {[CALL] = (int64_t)note->call,
                             [ROWS] = note->rows,
@@ -38,19 +39,19 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, int from, const trii_
     for (int d = 0; d < note->type.ndim; d++)
         words[SHAPE + d] = note->type.shape[d];
     return tri_send(p->group, words, WORDS, TRI_DTYPE_I64,
-                    trii_pipeline_rank_of(&p->shape, from + 1), NOTE_TAG + from, NULL);
+                    trii_pipeline_rank_of(&p->shape, edge->to), NOTE_TAG + edge->number, NULL);
 }
 
-tri_status trii_pipeline_note_recv(const trii_pipeline *p, int from, trii_pipeline_call call,
-                                   trii_pipeline_note *note_out)
+tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_edge *edge,
+                                   trii_pipeline_call call, trii_pipeline_note *note_out)
 {
     int64_t words[WORDS] = {0};
-    int peer = trii_pipeline_rank_of(&p->shape, from);
+    int peer = trii_pipeline_rank_of(&p->shape, edge->from);
     tri_status status =
-        tri_recv(p->group, words, WORDS, TRI_DTYPE_I64, peer, NOTE_TAG + from, NULL);
+        tri_recv(p->group, words, WORDS, TRI_DTYPE_I64, peer, NOTE_TAG + edge->number, NULL);
 
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "waiting for the shapes of stage %d", from);
+        return TRII_FAIL_CTX(status, "waiting for the shapes of stage %d", edge->from);
     if (words[CALL] != (int64_t)call)
         return TRII_FAIL(TRI_ERR_MISMATCH,
                          "rank %d calls %s, rank %d %s: all ranks of a pipeline call the same",

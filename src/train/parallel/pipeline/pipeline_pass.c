@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include <trireme/dist.h>
+#include <trireme/gradient.h>
 #include <trireme/ops.h>
 
 #include "base/alloc.h"
@@ -26,7 +27,7 @@
 #include "train/graph/step/recorder.h"
 #include "train/graph/step/type.h"
 #include "train/parallel/pipeline/pipeline_answers.h"
-#include "train/parallel/pipeline/pipeline_internal.h"
+#include "train/parallel/pipeline/pipeline_skips.h"
 #include "train/traffic/traffic.h"
 
 /* A micro-batch at one of this rank's stages. */
@@ -54,6 +55,7 @@ typedef struct pass {
     tri_tensor *loss;          /* of the micro-batches so far */
     trii_vid last_out;         /* of the forward before */
     trii_pipeline_answers answers;
+    trii_skip_pass skips;
 } pass;
 
 /* What is recorded from now on is this action's. */
@@ -175,15 +177,27 @@ static tri_status check_target(const pass *t)
 
 /* --- forward -------------------------------------------------------------- */
 
-static int tag_of(const pass *t, int stage, int microbatch)
+static trii_pipeline_edge edge_from(int stage)
 {
-    return stage * t->p->shape.microbatches + microbatch;
+    return (trii_pipeline_edge){.number = stage, .from = stage, .to = stage + 1};
+}
+
+static trii_skip_place place_of(const pass *t, const trii_pipeline_action *a)
+{
+    return (trii_skip_place){.stage = a->stage,
+                             .local = local_of(t, a->stage),
+                             .microbatch = a->microbatch,
+                             .kind = kind_of(t, a->microbatch),
+                             .first_of_kind = is_first_of_kind(t, a->microbatch),
+                             .rows = t->rows,
+                             .after = t->last_out};
 }
 
 /* Records the receive of a stage's input, unless it is recorded. */
 static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
 {
     const trii_pipeline *p = t->p;
+    const trii_pipeline_edge edge = edge_from(stage - 1);
     piece *at = piece_of(t, stage, microbatch);
     const trii_pipeline_note *note = &t->notes[2 * local_of(t, stage) + kind_of(t, microbatch)];
     trii_vid values[TRII_PIPELINE_ANSWERS_TAKEN + 1];
@@ -197,8 +211,8 @@ static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
     if (after != TRII_NO_VALUE)
         values[first.n++] = after;
     status = trii_record_recv(t->step, p->group, &note->type, note->requires_grad,
-                              trii_pipeline_rank_of(&p->shape, stage - 1),
-                              tag_of(t, stage - 1, microbatch), &first, &at->received);
+                              trii_pipeline_rank_of(&p->shape, edge.from),
+                              trii_pipeline_tag(p, &edge, microbatch), &first, &at->received);
     if (status == TRI_OK)
         trii_traffic_is_for(t->step, at->received, "tri_pipeline (input of a stage)");
     return status;
@@ -207,12 +221,13 @@ static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
 /* Waits for the note that comes before this micro-batch, if one does. */
 static tri_status listen(pass *t, int stage, int microbatch)
 {
+    const trii_pipeline_edge edge = edge_from(stage - 1);
     trii_pipeline_note *notes = &t->notes[2 * (ptrdiff_t)local_of(t, stage)], note;
     tri_status status;
 
     if (microbatch > 0 && notes[kind_of(t, microbatch)].rows != 0)
         return TRI_OK;
-    status = trii_pipeline_note_recv(t->p, stage - 1, t->call, &note);
+    status = trii_pipeline_note_recv(t->p, &edge, t->call, &note);
     if (status != TRI_OK)
         return status;
     t->rows = note.rows;
@@ -224,6 +239,7 @@ static tri_status listen(pass *t, int stage, int microbatch)
 static tri_status receive_next(pass *t, const trii_pipeline_action *done)
 {
     const trii_pipeline_action *end = t->actions + t->n_actions, *next = done + 1;
+    trii_skip_place place;
     tri_status status;
 
     if (t->in_turn != NULL)
@@ -235,6 +251,9 @@ static tri_status receive_next(pass *t, const trii_pipeline_action *done)
         return TRI_OK;
     set_part(t, next);
     status = receive(t, next->stage, next->microbatch, t->last_out);
+    place = place_of(t, next);
+    if (status == TRI_OK)
+        status = trii_skips_expect(&t->skips, &place);
     set_part(t, done);
     return status;
 }
@@ -262,6 +281,7 @@ static tri_status input_of(pass *t, const trii_pipeline_action *a, tri_tensor **
 static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
 {
     const trii_pipeline *p = t->p;
+    const trii_pipeline_edge edge = edge_from(a->stage);
     piece *at = piece_of(t, a->stage, a->microbatch);
     const trii_pipeline_note note = {.call = t->call,
                                      .rows = t->rows,
@@ -271,11 +291,10 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
     tri_status status = TRI_OK;
 
     if (is_first_of_kind(t, a->microbatch))
-        status = trii_pipeline_note_send(p, a->stage, &note);
+        status = trii_pipeline_note_send(p, &edge, &note);
     if (status == TRI_OK)
-        status =
-            trii_record_send(t->step, p->group, out, trii_pipeline_rank_of(&p->shape, a->stage + 1),
-                             tag_of(t, a->stage, a->microbatch), &token);
+        status = trii_record_send(t->step, p->group, out, trii_pipeline_rank_of(&p->shape, edge.to),
+                                  trii_pipeline_tag(p, &edge, a->microbatch), &token);
     if (status != TRI_OK)
         return status;
     trii_traffic_is_for(t->step, token, "tri_pipeline (result of a stage)");
@@ -323,8 +342,13 @@ static tri_status forward(pass *t, const trii_pipeline_action *a)
     bool is_last = a->stage == t->p->shape.stages - 1;
     tri_tensor *in = NULL;
     trii_vid out = TRII_NO_VALUE;
+    trii_skip_place place;
     tri_status status = input_of(t, a, &in);
 
+    if (status != TRI_OK)
+        return status;
+    place = place_of(t, a);
+    status = trii_skips_arrive(&t->skips, &place);
     if (status == TRI_OK)
         status = receive_next(t, a);
     if (status != TRI_OK)
@@ -336,35 +360,49 @@ static tri_status forward(pass *t, const trii_pipeline_action *a)
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
     t->last_out = out;
-    if (!is_last)
-        return is_here(t, a->stage + 1) ? TRI_OK : send_on(t, a, out);
-    return t->call == TRII_PIPELINE_OUTPUTS ? TRI_OK : take_loss(t, a);
+    if (!is_last && !is_here(t, a->stage + 1))
+        status = send_on(t, a, out);
+    if (status == TRI_OK)
+        status = trii_skips_leave(&t->skips, &place);
+    return is_last && status == TRI_OK && t->call != TRII_PIPELINE_OUTPUTS ? take_loss(t, a)
+                                                                           : status;
 }
 
 /* --- backward ------------------------------------------------------------- */
 
-/* Whether this piece has a backward of its own: a stage below which nothing is trained has none. */
-static tri_status has_backward(const pass *t, const trii_pipeline_action *a, bool *has_out)
+/* Where the backward of this piece begins; nowhere: it has none of its own. So has a stage below
+ * which nothing is trained, but for the last one, whose loss says so. */
+static tri_status find_roots(pass *t, const trii_pipeline_action *a, trii_roots *roots_out)
 {
-    tri_tensor *root = piece_of(t, a->stage, a->microbatch)->root;
-    bool is_last = a->stage == t->p->shape.stages - 1;
-    trii_vid value = TRII_NO_VALUE;
-    tri_status status = root != NULL ? trii_resolve(t->step, root, &value) : TRI_OK;
+    const piece *at = piece_of(t, a->stage, a->microbatch);
+    const trii_skip_place place = place_of(t, a);
+    int n = 0;
+    tri_status status = trii_skips_roots(&t->skips, &place, at->root, at->seed, &n);
 
-    *has_out =
-        root != NULL && status == TRI_OK && (is_last || t->step->values[value].requires_grad);
+    if (status == TRI_OK && n == 0 && a->stage == t->p->shape.stages - 1) {
+        t->skips.roots[0] = at->root;
+        t->skips.seeds[0] = NULL;
+        n = 1;
+    }
+    *roots_out = (trii_roots){.call = "tri_pipeline_step",
+                              .takes_seeds = true,
+                              .outputs = t->skips.roots,
+                              .seeds = t->skips.seeds,
+                              .n = n};
     return status;
 }
 
 static tri_status backward(pass *t, const trii_pipeline_action *a)
 {
-    tri_tensor *root = piece_of(t, a->stage, a->microbatch)->root;
-    bool has = false;
-    tri_status status = has_backward(t, a, &has);
+    trii_roots roots = {.n = 0};
+    tri_status status = find_roots(t, a, &roots);
 
-    if (!has)
+    if (status != TRI_OK || roots.n == 0)
         return status;
-    tri_backward(root);
+    if (roots.n == 1)
+        tri_backward(roots.outputs[0]);
+    else
+        tri_backward_of(roots.outputs, roots.n, NULL);
     if (t->step->failed == TRI_OK)
         return TRI_OK;
     return TRII_FAIL(t->step->failed, "stage %d, micro-batch %d: %s", a->stage, a->microbatch,
@@ -373,48 +411,40 @@ static tri_status backward(pass *t, const trii_pipeline_action *a)
                          : "out of memory");
 }
 
-static trii_roots roots_of(const piece *at)
-{
-    return (trii_roots){.call = "tri_pipeline_step",
-                        .takes_seeds = true,
-                        .outputs = &at->root,
-                        .seeds = &at->seed,
-                        .n = 1};
-}
-
-/* The gradient of the stage's input, and whatever comes with it. Where the stage before is on this
- * rank, its backward begins there. */
+/* The gradients of the stage's input and of what it took, and whatever comes with them. Where
+ * stages before are on this rank, their backwards begin there. */
 static tri_status backward_of_input(pass *t, const trii_pipeline_action *a)
 {
     piece *at = piece_of(t, a->stage, a->microbatch);
-    const trii_roots roots = roots_of(at);
-    trii_vid grad = TRII_NO_VALUE;
-    bool has = false;
-    tri_status status = has_backward(t, a, &has);
+    const trii_skip_place place = place_of(t, a);
+    trii_roots roots = {.n = 0};
+    int has_in = at->in != TRII_NO_VALUE, n_stops = 0;
+    tri_status status = find_roots(t, a, &roots);
 
-    if (!has)
+    if (status == TRI_OK && roots.n > 0)
+        status = trii_skips_stops(&t->skips, &place, at->in, &n_stops);
+    if (status != TRI_OK || roots.n == 0)
         return status;
-    status =
-        trii_backward_first(t->step, &roots, &at->in, at->in != TRII_NO_VALUE, &grad, &at->rest);
+    status = trii_backward_first(t->step, &roots, t->skips.stops, n_stops, t->skips.stop_grads,
+                                 &at->rest);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
-    if (grad != TRII_NO_VALUE) {
+    if (has_in && t->skips.stop_grads[0] != TRII_NO_VALUE) {
         piece *before = piece_of(t, a->stage - 1, a->microbatch);
 
         before->root = before->out;
-        before->seed = trii_handle(t->step, grad);
+        before->seed = trii_handle(t->step, t->skips.stop_grads[0]);
     }
-    return TRI_OK;
+    return trii_skips_return(&t->skips, &place, has_in, n_stops);
 }
 
 static tri_status backward_of_weights(pass *t, const trii_pipeline_action *a)
 {
     piece *at = piece_of(t, a->stage, a->microbatch);
-    const trii_roots roots = roots_of(at);
-    bool has = false;
-    tri_status status = has_backward(t, a, &has);
+    trii_roots roots = {.n = 0};
+    tri_status status = find_roots(t, a, &roots);
 
-    if (!has)
+    if (status != TRI_OK || roots.n == 0)
         return status;
     status = trii_backward_second(t->step, &roots, &at->rest);
     return status == TRI_OK
@@ -533,6 +563,14 @@ static tri_status take_room(pass *t)
     return status;
 }
 
+static bool has_halves(const pass *t)
+{
+    for (int64_t i = 0; i < t->n_actions; i++)
+        if (t->actions[i].kind == TRII_PIPELINE_INPUT)
+            return true;
+    return false;
+}
+
 /* What an earlier pass of this step has left: others may need it before they come to this one. And
  * a step that has failed says so here, before anybody waits for this rank. */
 static tri_status settle(const pass *t)
@@ -568,6 +606,7 @@ static void release(pass *t)
     trii_free(t->pieces);
     trii_free(t->notes);
     trii_free(t->in_turn);
+    trii_skips_end(&t->skips);
 }
 
 tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
@@ -585,6 +624,8 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         status = check_inputs(&t);
     if (status == TRI_OK)
         status = take_room(&t);
+    if (status == TRI_OK)
+        status = trii_skips_begin(&t.skips, p, t.step, call, has_halves(&t));
     if (status == TRI_OK) {
         p->generation = t.step->generation;
         status = record_all(&t);
