@@ -7,205 +7,7 @@
  * checkpoints have tests of their own beside their code.
  */
 /* ctest: start=first */
-#include <math.h>
-
-#include <trireme/trireme.h>
-
-#include "base/compiler.h"
-#include "testing/check.h"
-#include "testing/ranks.h"
-
-enum { WIDTH = 6, OUT = 3, MOST_STEPS = 8, MOST_NUMBERS = 4096 };
-
-static trii_mutex drawing = TRII_MUTEX_INITIALIZER; /* the seed is the process's */
-
-/* --- a network, and who has what of it ------------------------------------ */
-
-/* One layer's weights serve twice. */
-typedef struct twice {
-    tri_module *layer;
-} twice;
-
-static tri_tensor *twice_forward(tri_module *self, tri_tensor *x)
-{
-    const twice *t = tri_module_data(self);
-
-    return tri_tanh(tri_forward(t->layer, tri_tanh(tri_forward(t->layer, x))));
-}
-
-static tri_module *twice_create(void)
-{
-    tri_module *self = tri_module_simple("Twice", sizeof(twice), twice_forward);
-    twice *t = tri_module_data(self);
-
-    t->layer = tri_module_add_child(self, "layer", tri_nn_linear(WIDTH, WIDTH, NULL));
-    return self;
-}
-
-typedef struct way {
-    int ranks;
-    int tensor; /* so many of them cut layers; 0: none */
-    int stages; /* of a pipeline over the others; 0: none. Without both: data parallelism */
-    int microbatches;
-    tri_pipeline_schedule schedule;
-    bool ties, recompute;
-} way;
-
-typedef struct training {
-    way w;
-    int steps;
-    int shape[MOST_STEPS][2]; /* rows and tokens of each */
-    double losses[MOST_STEPS], want[MOST_STEPS];
-} training;
-
-/* [rows, tokens, width] */
-static tri_tensor *batch_of(const training *t, int step, int first, int rows, int width)
-{
-    int tokens = t->shape[step][1], n = rows * tokens * width;
-    double data[MOST_NUMBERS];
-
-    for (int i = 0; i < n && i < MOST_NUMBERS; i++)
-        data[i] = sin(1.3 * (first * tokens * width + i) + 0.7 * step + width);
-    return tri_tensor_from(TRI_SHAPE(rows, tokens, width), TRI_DTYPE_F64, data);
-}
-
-static tri_module *build(const way *w)
-{
-    tri_module *net;
-
-    trii_mutex_lock(&drawing);
-    tri_manual_seed(11);
-    tri_set_default_dtype(TRI_DTYPE_F64);
-    net = tri_nn_sequential(tri_nn_linear(WIDTH, 8, NULL), tri_nn_tanh(),
-                            tri_nn_linear(8, WIDTH, NULL), w->ties ? twice_create() : tri_nn_tanh(),
-                            tri_nn_linear(WIDTH, 7, NULL), tri_nn_tanh(),
-                            tri_nn_linear(7, OUT, NULL));
-    tri_set_default_dtype(TRI_DTYPE_F32);
-    trii_mutex_unlock(&drawing);
-    for (int i = 0; w->recompute && i < 7; i++) {
-        char name[8];
-
-        snprintf(name, sizeof(name), "%d", i);
-        tri_module_set_recompute(tri_module_submodule(net, name), true);
-    }
-    return net;
-}
-
-static tri_tensor *mean_square(tri_tensor *output, tri_tensor *target, void *arg)
-{
-    (void)arg;
-    return tri_mse_loss(output, target, NULL);
-}
-
-/* One step with these rows; the loss of them. No parameter of the network knows ranks or pieces. */
-static tri_status train_step(const training *t, tri_module *model, tri_optimizer *opt, int step,
-                             int first, int rows, double *loss_out)
-{
-    tri_tensor *x = batch_of(t, step, first, rows, WIDTH), *y = batch_of(t, step, first, rows, OUT);
-    tri_tensor *loss;
-    tri_status status;
-
-    if (t->w.stages > 0) {
-        loss = tri_pipeline_step(model, x, y, mean_square, NULL);
-    } else {
-        loss = tri_keep(mean_square(tri_forward(model, x), y, NULL));
-        tri_backward(loss);
-    }
-    status = tri_optimizer_step(opt);
-    if (status == TRI_OK)
-        status = tri_item_status(loss, loss_out);
-    tri_step_end();
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    return status;
-}
-
-static void train_alone(const training *t, double *losses)
-{
-    const way plain = {.ties = t->w.ties};
-    const training alone = {.w = plain, .steps = t->steps};
-    training copy = alone;
-    tri_module *net = build(&plain);
-    tri_optimizer *opt = tri_sgd(net, 0.5, NULL);
-
-    memcpy(copy.shape, t->shape, sizeof(copy.shape));
-    for (int s = 0; s < t->steps; s++)
-        CHECK_OK(train_step(&copy, net, opt, s, 0, t->shape[s][0], &losses[s]));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(net);
-}
-
-/* --- ranks ---------------------------------------------------------------- */
-
-/* The network as the way has it; the loss of a rank is of the rows that it has. */
-static const char *cut(rank_env *env, const way *w, tri_mesh *mesh, tri_module **model_out)
-{
-    static const tri_parallel_rule pairs[] = {{.module = "0", .style = TRI_COLWISE},
-                                              {.module = "2", .style = TRI_ROWWISE},
-                                              {.module = "4", .style = TRI_COLWISE},
-                                              {.module = "6", .style = TRI_ROWWISE}};
-    tri_module *net = build(w);
-
-    if (w->tensor > 0)
-        RANK_TRY(env, tri_parallelize(net, tri_mesh_group(mesh, "tensor"), pairs, 4));
-    if (w->stages > 0)
-        net = tri_pipeline_split(net, NULL, w->stages,
-                                 &(tri_pipeline_options){.group = tri_mesh_group(mesh, "other"),
-                                                         .n_microbatches = w->microbatches,
-                                                         .schedule = w->schedule});
-    else if (tri_mesh_size(mesh, "other") > 1)
-        net = tri_ddp(net, &(tri_ddp_options){.group = tri_mesh_group(mesh, "other")});
-    *model_out = net;
-    RANK_TRY(env, tri_module_status(net));
-    return NULL;
-}
-
-static const char *train_rank(rank_env *env)
-{
-    training *t = env->arg;
-    const way *w = &t->w;
-    int tensor = w->tensor > 0 ? w->tensor : 1, others = w->ranks / tensor;
-    tri_group *group = NULL;
-    tri_mesh *mesh;
-    tri_module *model;
-    tri_optimizer *opt;
-    const char *failure;
-
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(others, tensor),
-                                  (const char *[]){"other", "tensor"}, &mesh));
-    failure = cut(env, w, mesh, &model);
-    if (failure != NULL)
-        return failure;
-    opt = tri_sgd(model, 0.5, NULL);
-    for (int s = 0; s < t->steps; s++) {
-        int all = t->shape[s][0], parts = w->stages > 0 ? 1 : others;
-        int at = parts == 1 ? 0 : tri_mesh_coordinate(mesh, "other");
-        int first = all * at / parts, rows = all * (at + 1) / parts - first;
-        double loss = 0, sum;
-
-        RANK_TRY(env, train_step(t, model, opt, s, first, rows, &loss));
-        sum = loss * rows;
-        if (parts > 1)
-            RANK_TRY(env, tri_all_reduce(tri_mesh_group(mesh, "other"), &sum, &sum, 1,
-                                         TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
-        if (!(fabs(sum / all - t->want[s]) <= 1e-9))
-            return RANK_FAIL(env, "rank %d of %d: loss %d is %.12g, not %.12g", env->rank,
-                             env->size, s, sum / all, t->want[s]);
-    }
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    tri_mesh_destroy(mesh);
-    tri_group_unref(group);
-    return NULL;
-}
-
-/* Every rank sees the losses of one process that has the whole network and takes whole batches. */
-static void train(training t)
-{
-    train_alone(&t, t.want);
-    run_threads(t.w.ranks, NULL, train_rank, &t);
-}
+#include "cut_training.h"
 
 static const struct {
     tri_pipeline_schedule schedule;
@@ -223,32 +25,31 @@ static void batches_may_have_any_size_in_each_step(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(schedules); i++) {
-        train((training){.w = {.ranks = 2,
-                               .stages = 2 * schedules[i].stages_per_rank,
+        train((training){.w = {.pipeline = 2,
+                               .stages_per_rank = schedules[i].stages_per_rank,
                                .microbatches = 4,
                                .schedule = schedules[i].schedule},
                          .steps = 6,
                          .shape = {{8, 2}, {3, 5}, {1, 1}, {11, 3}, {2, 7}, {8, 2}}});
     }
-    train((training){.w = {.ranks = 4, .stages = 4, .microbatches = 3},
+    train((training){.w = {.pipeline = 4, .microbatches = 3},
                      .steps = 4,
-                     .shape = {{7, 1}, {1, 2}, {2, 1}, {300, 2}}});
-    train((training){
-        .w = {.ranks = 3, .tensor = 3}, .steps = 4, .shape = {{7, 1}, {1, 2}, {2, 1}, {300, 2}}});
+                     .shape = {{7, 1}, {1, 2}, {2, 1}, {100, 2}}});
+    train((training){.w = {.tensor = 3}, .steps = 4, .shape = {{7, 1}, {1, 2}, {2, 1}, {100, 2}}});
 }
 
 static const char *give_another_width(rank_env *env)
 {
     static const training t = {.steps = 1, .shape = {{4, 2}}};
     tri_module *stages[2];
-    tri_tensor *x = batch_of(&t, 0, 0, 4, WIDTH), *y = batch_of(&t, 0, 0, 4, OUT);
+    tri_tensor *x = batch_of(&t, 0, 0, 4, IN), *y = batch_of(&t, 0, 0, 4, OUT);
     tri_group *group = NULL;
     tri_module *pipe;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     trii_mutex_lock(&drawing);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    stages[0] = tri_nn_linear(WIDTH, 8, NULL);
+    stages[0] = tri_nn_linear(IN, 8, NULL);
     stages[1] = tri_nn_linear(7, OUT, NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
@@ -286,34 +87,33 @@ static void nobody_divides_by_ranks_or_micro_batches(void **state)
     memcpy(t.shape, shape, sizeof(shape));
     for (int ranks = 1; ranks <= 4; ranks *= 2) {
         for (int m = 1; m <= 6; m += m < 3 ? 1 : 3) {
-            t.w = (way){.ranks = ranks, .stages = ranks, .microbatches = m};
+            t.w = (way){.pipeline = ranks, .microbatches = m};
             train(t);
         }
-        if (ranks <= 3) {
-            t.w = (way){.ranks = ranks, .tensor = ranks};
+        if (ranks <= HEADS) {
+            t.w = (way){.tensor = ranks};
             train(t);
         }
     }
-    t.w = (way){.ranks = 4, .tensor = 2}; /* and two replicas */
+    t.w = (way){.data = 2, .tensor = 2};
     train(t);
-    t.w = (way){.ranks = 4, .tensor = 2, .stages = 2, .microbatches = 3};
+    t.w = (way){.tensor = 2, .pipeline = 2, .microbatches = 3};
     train(t);
 }
 
 /* --- zero bubble ---------------------------------------------------------- */
 
-/* pytorch/pytorch#180952, #136766: weights that serve twice are counted twice where the backward is
- * in two parts, and recomputation does not go with it. */
+/* pytorch/pytorch#180952, #136766: weights that serve twice, as the norms of blocks here, are
+ * counted twice where the backward is in two parts, and recomputation does not go with it. */
 static void weights_that_serve_twice_train_once_in_every_schedule(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(schedules); i++) {
         for (int recompute = 0; recompute < 2; recompute++)
-            train((training){.w = {.ranks = 2,
-                                   .stages = 2 * schedules[i].stages_per_rank,
+            train((training){.w = {.pipeline = 2,
+                                   .stages_per_rank = schedules[i].stages_per_rank,
                                    .microbatches = 4,
                                    .schedule = schedules[i].schedule,
-                                   .ties = true,
                                    .recompute = recompute == 1},
                              .steps = 3,
                              .shape = {{8, 2}, {8, 2}, {5, 1}}});
