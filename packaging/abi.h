@@ -1034,6 +1034,7 @@ typedef struct tri_nn_rms_norm_options {
 } tri_nn_rms_norm_options;
 tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim, const tri_nn_rms_norm_options *opt);
 tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim, const tri_embedding_options *opt);
+tri_tensor *tri_nn_embedding_scores(tri_module *embedding, tri_tensor *x);
 typedef struct tri_nn_embedding_bag_options {
     tri_bag_mode mode;
     bool include_last_offset;

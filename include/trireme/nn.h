@@ -82,6 +82,9 @@ TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
  * zeros in row padding_idx. */
 TRI_API tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
                                      const tri_embedding_options *opt);
+/* The head that shares such a module's table: x [.., dim] -> [.., num], a score for each row. Of a
+ * table that tri_parallelize has cut by rows these are this rank's part of the scores. */
+TRI_API tri_tensor *tri_nn_embedding_scores(tri_module *embedding, tri_tensor *x);
 
 /* Zero means the default; the fields are those of tri_embedding_bag_options. */
 typedef struct tri_nn_embedding_bag_options {

@@ -107,8 +107,7 @@ static tri_tensor *gpt_forward(tri_module *self, tri_tensor *tokens)
     x = tri_forward(g->wte, tokens);
     x = tri_add(x, tri_narrow(places, 0, 0, tri_tensor_size(tokens, 1)));
     x = tri_forward(g->ln_f, tri_forward(g->h, tri_forward(g->drop, x)));
-    /* the head shares the token table */
-    return tri_linear(x, tri_module_find(g->wte, "weight"), NULL);
+    return tri_nn_embedding_scores(g->wte, x);
 }
 
 /* NULL if the sizes are right; else a failed module. */

@@ -122,6 +122,8 @@ static tri_module *good_module(const char *function)
         return tri_nn_sequential(tri_nn_linear(3, 2, NULL));
     if (is(function, "tri_pipeline_step"))
         return tri_pipeline((tri_module *[]){tri_nn_linear(3, 2, NULL)}, 1, NULL);
+    if (is(function, "tri_nn_embedding_scores"))
+        return tri_nn_embedding(5, 3, NULL);
     if (is(function, "tri_module_load"))
         return tri_nn_linear(3, 2, &(tri_nn_linear_options){.no_bias = true});
     return tri_nn_linear(3, 2, NULL);

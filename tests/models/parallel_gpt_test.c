@@ -19,6 +19,9 @@
 static trii_mutex drawing = TRII_MUTEX_INITIALIZER; /* the seed is the process's */
 
 typedef struct job {
+    const tri_parallel_rule *rules;
+    int n_rules;
+    bool cut_scores;
     char folder[256]; /* "": no checkpoint */
     bool is_saved;
     double losses[2 * STEPS];
@@ -52,14 +55,20 @@ static tri_tensor *tokens(int shift)
     return tri_tensor_from(TRI_SHAPE(ROWS, TOKENS), TRI_DTYPE_I64, data);
 }
 
-static tri_status train(tri_module *net, tri_optimizer *opt, double *losses)
+/* cut_over: NULL, or scores are cut over this group. */
+static tri_status train(tri_module *net, tri_optimizer *opt, tri_group *cut_over, double *losses)
 {
     tri_tensor *x = tokens(0), *y = tokens(1);
     tri_status status = TRI_OK;
 
     for (int s = 0; s < STEPS && status == TRI_OK; s++) {
-        tri_tensor *logits = tri_reshape(tri_forward(net, x), TRI_SHAPE(-1, VOCABULARY));
-        tri_tensor *loss = tri_keep(tri_cross_entropy(logits, tri_flatten(y, 0), NULL));
+        tri_tensor *logits = tri_reshape(tri_forward(net, x), TRI_SHAPE(ROWS * TOKENS, -1));
+        tri_tensor *loss;
+
+        loss = cut_over == NULL
+                   ? tri_cross_entropy(logits, tri_flatten(y, 0), NULL)
+                   : tri_dist_cross_entropy(logits, tri_flatten(y, 0), VOCABULARY, cut_over, NULL);
+        loss = tri_keep(loss);
 
         tri_backward(loss);
         (void)tri_clip_grad_norm(opt, 0.7);
@@ -79,6 +88,26 @@ static const tri_parallel_rule rules[] = {
     {.module = "h.*.attn.c_proj", .style = TRI_ROWWISE, .block = WIDTH / HEADS},
     {.module = "h.*.mlp.c_fc", .style = TRI_COLWISE},
     {.module = "h.*.mlp.c_proj", .style = TRI_ROWWISE}};
+
+/* Also of the table of words, which the head shares, and by tokens where layers are whole. */
+static const tri_parallel_rule all[] = {
+    {.module = "wte", .style = TRI_ROWWISE},
+    {.module = "drop", .style = TRI_SEQUENCE, .input = TRI_WHOLE},
+    {.module = "h.*.ln_*", .style = TRI_SEQUENCE},
+    {.module = "h.*.*.dropout", .style = TRI_SEQUENCE},
+    {.module = "h.*.attn.c_attn",
+     .style = TRI_COLWISE,
+     .parts = 3,
+     .block = WIDTH / HEADS,
+     .input = TRI_SHARDED_SEQUENCE},
+    {.module = "h.*.attn.c_proj",
+     .style = TRI_ROWWISE,
+     .block = WIDTH / HEADS,
+     .output = TRI_SHARDED_SEQUENCE},
+    {.module = "h.*.mlp.c_fc", .style = TRI_COLWISE, .input = TRI_SHARDED_SEQUENCE},
+    {.module = "h.*.mlp.c_proj", .style = TRI_ROWWISE, .output = TRI_SHARDED_SEQUENCE},
+    {.module = "ln_f", .style = TRI_SEQUENCE, .output = TRI_WHOLE}};
+#define N_ALL 9
 
 static const char *compare(rank_env *env, const double *got, const double *want)
 {
@@ -101,10 +130,10 @@ static const char *gpt_rank(rank_env *env)
     const char *wrong = NULL;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_parallelize(net, group, rules, 4));
+    RANK_TRY(env, tri_parallelize(net, group, j->rules, j->n_rules));
     opt = tri_adamw(net, 0.02, NULL);
     if (!j->is_saved) {
-        RANK_TRY(env, train(net, opt, losses));
+        RANK_TRY(env, train(net, opt, j->cut_scores ? group : NULL, losses));
         wrong = compare(env, losses, j->losses);
     }
     if (wrong == NULL && j->folder[0] != '\0' && !j->is_saved)
@@ -114,7 +143,7 @@ static const char *gpt_rank(rank_env *env)
         RANK_TRY(env, tri_checkpoint_open(j->folder, &checkpoint));
         RANK_TRY(env, tri_checkpoint_restore(checkpoint, net, opt));
         tri_checkpoint_close(checkpoint);
-        RANK_TRY(env, train(net, opt, losses));
+        RANK_TRY(env, train(net, opt, j->cut_scores ? group : NULL, losses));
         wrong = compare(env, losses, j->losses + STEPS);
     }
     tri_optimizer_destroy(opt);
@@ -128,8 +157,9 @@ static void one_process(job *j)
     tri_module *net = build(3);
     tri_optimizer *opt = tri_adamw(net, 0.02, NULL);
 
-    CHECK_OK(train(net, opt, j->losses));
-    CHECK_OK(train(net, opt, j->losses + STEPS));
+    *j = (job){.rules = rules, .n_rules = 4};
+    CHECK_OK(train(net, opt, NULL, j->losses));
+    CHECK_OK(train(net, opt, NULL, j->losses + STEPS));
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
 }
@@ -142,6 +172,64 @@ static void heads_over_ranks_train_as_one_process(void **state)
     one_process(&j);
     for (int size = 1; size <= 4; size++)
         run_threads(size, &(tri_group_options){.engine = "shm"}, gpt_rank, &j);
+}
+
+static void the_table_of_words_is_cut_with_the_head(void **state)
+{
+    static job j;
+
+    (void)state;
+    one_process(&j);
+    j.rules = all;
+    j.n_rules = N_ALL;
+    j.cut_scores = true;
+    for (int size = 2; size <= 3; size++)
+        run_threads(size, &(tri_group_options){.engine = "shm"}, gpt_rank, &j);
+}
+
+/* --- who reads what is cut ------------------------------------------------ */
+
+static tri_tensor *reads_its_child(tri_module *self, tri_tensor *x)
+{
+    tri_module *child = tri_module_submodule(self, "child");
+
+    return tri_add(tri_forward(child, x),
+                   tri_sum(tri_module_find(child, "weight"), NULL, 0, false));
+}
+
+static const char *reading_rank(rank_env *env)
+{
+    tri_module *net = tri_module_simple("reads", 0, reads_its_child);
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 6), TRI_DTYPE_F32), *y, *weight;
+    tri_group *group = NULL;
+    float number;
+
+    tri_module_add_child(net, "child", tri_nn_linear(6, 4, NULL));
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group,
+                                  &(tri_parallel_rule){
+                                      .module = "child", .style = TRI_COLWISE, .output = TRI_WHOLE},
+                                  1));
+    y = tri_forward(net, x);
+    RANK_FAILS(env, tri_tensor_status(y), TRI_ERR_UNSUPPORTED, "one rank's part of a parameter");
+    tri_step_end();
+    weight = tri_module_find(net, "child.weight"); /* a program may look at it */
+    RANK_TRY(env, tri_tensor_copy_out(tri_sum(weight, NULL, 0, false), &number, sizeof(number)));
+    RANK_TRY(env, tri_step_end_status());
+    y = tri_forward(tri_module_submodule(net, "child"), x);
+    RANK_TRY(env, tri_tensor_status(y));
+    RANK_TRY(env, tri_step_end_status());
+    RANK_TRY(env, ranks_meet(env, "end", -1));
+    tri_tensor_unref(x);
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_forward_does_not_take_a_part_for_the_whole(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, reading_rank, NULL);
 }
 
 /* Whole tensors of the checkpoint, as one process reads them. */
@@ -258,6 +346,8 @@ static void parts_and_blocks_must_fit(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(heads_over_ranks_train_as_one_process),
+    cmocka_unit_test(the_table_of_words_is_cut_with_the_head),
+    cmocka_unit_test(a_forward_does_not_take_a_part_for_the_whole),
     cmocka_unit_test(checkpoints_of_heads_move),
     cmocka_unit_test(parts_and_blocks_must_fit),
 };

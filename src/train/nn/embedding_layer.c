@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "base/param.h"
 #include "train/nn/module.h"
 
 typedef struct embedding {
@@ -28,6 +29,25 @@ const tri_embedding_options *trii_embedding_options_of(const tri_module *module)
 {
     return module->type->forward == embedding_forward ? &((const embedding *)module->data)->opt
                                                       : NULL;
+}
+
+tri_tensor *tri_nn_embedding_scores(tri_module *module, tri_tensor *x)
+{
+    tri_status status = trii_need(module, "tri_nn_embedding_scores", "embedding");
+
+    if (status == TRI_OK)
+        status = trii_need(x, "tri_nn_embedding_scores", "x");
+    if (status == TRI_OK)
+        status = tri_module_status(module);
+    if (status == TRI_OK && trii_embedding_options_of(module) == NULL)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_nn_embedding_scores: a %s has no table of rows",
+                      module->type->name);
+    if (status != TRI_OK)
+        return trii_forward_failed(status);
+    return module->cut != NULL && module->cut->scores != NULL
+               ? trii_scores_cut(module, x)
+               : tri_linear(x, ((const embedding *)module->data)->weight, NULL);
 }
 
 static int embedding_repr(tri_module *self, char *text, size_t bytes)

@@ -412,9 +412,12 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
     ++*depth;
     if (status == TRI_OK)
         status = check_depth(module, *depth);
+    if (*depth == 1)
+        (void)trii_set_whole_only(true);
     if (status == TRI_OK)
         run_forward(module, in, n_in, out, n_out);
-    --*depth;
+    if (--*depth == 0)
+        (void)trii_set_whole_only(false);
     if (status != TRI_OK) {
         fail_outputs(status, out, n_out);
         return;

@@ -50,6 +50,8 @@ typedef struct trii_hooks {
 typedef struct trii_module_cut {
     /* in place of the class's */
     void (*forward)(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
+    /* tri_nn_embedding_scores; NULL: the module is none */
+    tri_tensor *(*scores)(tri_module *self, tri_tensor *x);
     void (*release)(struct trii_module_cut *cut); /* the module goes, with its parameters */
 } trii_module_cut;
 
@@ -102,12 +104,19 @@ tri_module *trii_module_failed(tri_status status);
 /* tri_module_add_child that also takes the empty name; after a failure self is failed and returned.
  */
 tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child);
+/* module_cut.c. Whether a tensor that is cut may not be read in the step that is recorded; what it
+ * was before. */
+bool trii_set_whole_only(bool on);
+/* Of a module that is cut: it alone reads its parameters. */
+void trii_forward_cut(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
+                      int n_out);
+tri_tensor *trii_scores_cut(tri_module *module, tri_tensor *x);
 /* Without hooks. */
 static inline void trii_forward_plain(tri_module *module, tri_tensor *const *in, int n_in,
                                       tri_tensor **out, int n_out)
 {
-    (TRII_LIKELY(module->cut == NULL) ? module->type->forward
-                                      : module->cut->forward)(module, in, n_in, out, n_out);
+    (TRII_LIKELY(module->cut == NULL) ? module->type->forward : trii_forward_cut)(module, in, n_in,
+                                                                                  out, n_out);
 }
 /* The same, with the module's hooks around it. */
 void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,

@@ -5,6 +5,7 @@
  * dereferenced.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "train/graph/record/record.h"
 #include "train/graph/step/retired.h"
@@ -21,6 +22,22 @@ tri_tensor *trii_handle(trii_step *step, trii_vid value)
 static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
 {
     return trii_refuse_handle(trii_handle_generation(tensor));
+}
+
+static TRII_NOINLINE tri_status refuse_part(const tri_tensor *tensor)
+{
+    const trii_held *held = tensor->held;
+    trii_type whole = {.dtype = tensor->dtype, .ndim = held->ndim};
+    char text[TRII_TYPE_TEXT];
+
+    memcpy(whole.shape, held->shape, sizeof(whole.shape));
+    return TRII_FAIL(
+        TRI_ERR_UNSUPPORTED,
+        "%s%sthis is one rank's part of a parameter, %s, that tri_parallelize has cut: "
+        "in a forward only its own module reads it. Leave that layer whole, or, for a "
+        "head that shares the table of an embedding, use tri_nn_embedding_scores",
+        tensor->name != NULL ? tensor->name : "", tensor->name != NULL ? ": " : "",
+        trii_type_text(&whole, text));
 }
 
 static TRII_NOINLINE tri_status leaf_create(trii_step *step, tri_tensor *tensor,
@@ -113,6 +130,9 @@ tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out
                           id >= step->n_values))
             return refuse(tensor);
     } else {
+        if (TRII_UNLIKELY(tensor->held != NULL) && step->recorder->scopes.whole_only &&
+            trii_tensor_is_cut(tensor))
+            return refuse_part(tensor);
         id = trii_known_value(step, tensor);
         if (id == TRII_NO_VALUE) {
             tri_status status = leaf_create(step, tensor, &id);

@@ -77,6 +77,8 @@ typedef struct trii_scopes {
     int32_t region;       /* number for the nodes recorded now: see trii_node */
     int32_t part;         /* the same */
     trii_replica replica; /* the replica that is recorded now */
+    /* A forward is recorded: a tensor of which this rank has a part is its own module's to read. */
+    bool whole_only;
     /* random numbers are those of the whole; NULL: this is it */
     const trii_random_part *random_part;
     int deferred;      /* eager mode is put off: inside tri_backward */

@@ -39,6 +39,23 @@ static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_te
         out[0] = trii_share_join(&cut->out, out[0], -1);
 }
 
+/* The table as a layer after all others, whose input is whole: by rows it has some outputs of it,
+ * by columns some inputs. */
+static tri_tensor *scores_by_rows(tri_module *self, tri_tensor *x)
+{
+    const trii_parallel_cut *cut = trii_parallel_cut_of(self);
+
+    return tri_linear(tri_dist_copy_to(x, cut->group), cut->weight, NULL);
+}
+
+static tri_tensor *scores_by_columns(tri_module *self, tri_tensor *x)
+{
+    const trii_parallel_cut *cut = trii_parallel_cut_of(self);
+
+    x = trii_share_take(&cut->out, x, -1);
+    return tri_dist_reduce_from(tri_linear(x, cut->weight, NULL), cut->group);
+}
+
 tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_rule *rule,
                                    trii_parallel_cut *cut)
 {
@@ -53,6 +70,7 @@ tri_status trii_parallel_embedding(const tri_module *module, const tri_parallel_
                          "an Embedding cut by columns gives TRI_SHARDED or "
                          "TRI_WHOLE: one cut by rows gives parts of sequences");
     cut->base.forward = columns ? by_columns : by_rows;
+    cut->base.scores = columns ? scores_by_columns : scores_by_rows;
     cut->takes = TRI_WHOLE;
     cut->gives = columns ? TRI_SHARDED : TRI_WHOLE;
     if (rule->output != TRI_PARALLEL_DEFAULT)
