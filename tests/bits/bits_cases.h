@@ -80,6 +80,7 @@ static tri_module *frozen_build(void)
 static const kind wide = {
     .build = wide_build, .parts = wide_parts, .blocks = {"0", "1"}, .rest = {"2"}};
 static const kind branching = {.build = branches_build, .blocks = {"stem", "branch1"}};
+static const kind deep = {.build = deep_build, .blocks = {"1", "3"}};
 static const kind frozen = {.build = frozen_build, .blocks = {"0", "1"}, .rest = {"2"}};
 
 /* --- what is trained ------------------------------------------------------ */
@@ -235,6 +236,19 @@ static const bits_case cases[] = {
     {.name = "mlp, two models, no_sync",
      .k = &mlp,
      .c = {.place = TWO_GROUPS, .gather = NO_SYNC, .uneven = true}},
+
+    {.name = "deep, in stages", .k = &deep, .c = {.place = IN_STAGES, .update = ADAMW}},
+    {.name = "deep, in stages, zero bubble, clipped",
+     .k = &deep,
+     .c = {.place = IN_STAGES, .update = SGD_CLIP, .schedule = TRI_PIPELINE_ZERO_BUBBLE}},
+    {.name = "deep, in stages, gpipe, recomputed, f64",
+     .k = &deep,
+     .c = {.place = IN_STAGES, .schedule = TRI_PIPELINE_GPIPE, .recompute = true},
+     .f64 = true},
+    {.name = "deep, in parts", .k = &deep, .c = {.place = IN_PARTS, .update = ADAMW_CLIP}},
+    {.name = "deep, in parts, recomputed, bf16",
+     .k = &deep,
+     .c = {.place = IN_PARTS, .recompute = true, .autocast = TRI_DTYPE_BF16}},
 
     {.name = "mlp, small buckets", .k = &mlp, .c = {.small_buckets = true}},
     {.name = "gpt, small buckets", .k = &gpt, .c = {.small_buckets = true, .update = ADAMW_CLIP}},

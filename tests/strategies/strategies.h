@@ -349,6 +349,24 @@ static inline tri_module *on_devices(tri_module *net, int n)
                              &(tri_data_parallel_options){.device_ids = devices, .n_devices = n});
 }
 
+/* The network itself over the ranks. */
+static inline tri_status divide(const composition *c, tri_group *group, tri_module *net,
+                                tri_module **model_out)
+{
+    static const tri_parallel_rule rules[] = {{.module = "0", .style = TRI_COLWISE},
+                                              {.module = "2", .style = TRI_ROWWISE},
+                                              {.module = "4", .style = TRI_COLWISE},
+                                              {.module = "6", .style = TRI_ROWWISE}};
+
+    *model_out = net;
+    if (c->place == IN_PARTS)
+        return tri_parallelize(net, group, rules, 4);
+    *model_out = tri_pipeline_split(
+        net, NULL, tri_group_size(group),
+        &(tri_pipeline_options){.group = group, .n_microbatches = 4, .schedule = c->schedule});
+    return tri_module_status(*model_out);
+}
+
 /* Of a model in parts: one of them on two devices, or each of two models in a group of its own. */
 static inline tri_status compose_parts(const job *j, tri_group *group, tri_module **model_out)
 {
@@ -393,6 +411,8 @@ static inline tri_status compose(const job *j, tri_group *group, tri_module **mo
         st = cut(j->k, c, model);
     if (c->place == REPLICAS_2 || c->place == REPLICAS_3)
         model = on_devices(model, devices_of(c));
+    if (c->place >= IN_STAGES)
+        return divide(c, group, model, model_out);
     *model_out = averaged(c, group, model);
     return st == TRI_OK ? tri_module_status(*model_out) : st;
 }
@@ -400,7 +420,7 @@ static inline tri_status compose(const job *j, tri_group *group, tri_module **mo
 /* How many models of tri_ddp there are: model i. */
 static inline int averaged_models(const composition *c)
 {
-    return c->ranks == 0 ? 0 : c->place == TWO_GROUPS ? 2 : 1;
+    return c->ranks == 0 || c->place >= IN_STAGES ? 0 : c->place == TWO_GROUPS ? 2 : 1;
 }
 
 static inline tri_module *averaged_model(const composition *c, tri_module *model, int i)
@@ -437,6 +457,23 @@ static inline tri_tensor *loss_of(const trainer *t, rows r)
     return loss;
 }
 
+static inline tri_tensor *mean_square(tri_tensor *out, tri_tensor *target, void *arg)
+{
+    (void)arg;
+    return tri_mse_loss(out, target, NULL);
+}
+
+/* Forward and backward of all micro-batches. */
+static inline tri_tensor *pass_through_stages(const trainer *t, rows r)
+{
+    tri_tensor *x = input_of(t->j->k, r), *y = target_of(t->j->k, r);
+    tri_tensor *loss = tri_pipeline_step(t->model, x, y, mean_square, NULL);
+
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return loss;
+}
+
 static inline tri_tensor *loss_of_nothing(void *arg)
 {
     return loss_of(arg, (rows){0, 0});
@@ -463,15 +500,20 @@ static inline tri_status update_joined(void *arg)
 static inline tri_status train_step(const trainer *t, double *loss_out)
 {
     const composition *c = &t->j->c;
-    int batches = batches_of(c), share = share_of(t->j->k, c, t->rank);
+    int rank = c->place >= IN_STAGES ? 0 : t->rank; /* all have one batch */
+    int batches = batches_of(c), share = share_of(t->j->k, c, rank);
     tri_tensor *sum = NULL;
     tri_status st = TRI_OK;
 
     for (int b = 0; b < batches; b++) {
-        rows r = rows_of(t->j->k, c, t->rank, b);
+        rows r = rows_of(t->j->k, c, rank, b);
         bool local = c->gather == NO_SYNC && b < batches - 1;
         tri_tensor *loss;
 
+        if (c->place == IN_STAGES) {
+            sum = pass_through_stages(t, r);
+            continue;
+        }
         if (local)
             set_local(c, t->model, true);
         loss = tri_mul_scalar(loss_of(t, r), 1.0 / batches);

@@ -55,6 +55,14 @@ static inline tri_module *mlp_build(void)
     return tri_nn_sequential_of(3, part);
 }
 
+/* As many modules as the largest number of ranks that has a stage each. */
+static inline tri_module *deep_build(void)
+{
+    return tri_nn_sequential(
+        tri_nn_linear(WIDTH, 12, NULL), tri_nn_tanh(), tri_nn_linear(12, 12, NULL), tri_nn_tanh(),
+        tri_nn_linear(12, 12, NULL), tri_nn_tanh(), tri_nn_linear(12, OUT, NULL));
+}
+
 static inline tri_module *dropout_build(void)
 {
     return tri_nn_sequential(
@@ -125,7 +133,10 @@ typedef enum placement {
     ONE_LAYER,  /* in DataParallel; this and what follows only of what comes in parts */
     TWO_GROUPS, /* the first part in one model of tri_ddp, the others in another */
     N_PLACEMENTS,
-    CUT_IN_3 = N_PLACEMENTS /* the second half on two devices; not one of every pair */
+    CUT_IN_3 =
+        N_PLACEMENTS, /* the second half on two devices; this and the rest not of every pair */
+    IN_STAGES,        /* of tri_pipeline, one on each rank; this and what follows of `deep` */
+    IN_PARTS          /* of tri_parallelize */
 } placement;
 typedef enum gathering { ONE_BATCH, TWO_BATCHES, NO_SYNC, N_GATHERINGS } gathering;
 typedef enum updating { SGD, SGD_CLIP, ADAMW, ADAMW_CLIP, N_UPDATINGS } updating;
@@ -143,6 +154,7 @@ typedef struct composition {
     tri_bucket_hook hook; /* of tri_ddp; NULL = none */
     void *hook_state;
     tri_dtype autocast; /* 0 = none */
+    tri_pipeline_schedule schedule;
 } composition;
 
 static inline void composition_text(const kind *k, const composition *c, char *text, size_t bytes)
@@ -153,7 +165,9 @@ static inline void composition_text(const kind *k, const composition *c, char *t
                                          "a half on each of 2 devices",
                                          "one layer in DataParallel",
                                          "two models of tri_ddp",
-                                         "on 3 devices"};
+                                         "on 3 devices",
+                                         "in stages",
+                                         "in parts"};
     static const char *const gathers[] = {"one batch", "two batches", "two batches, no_sync"};
     static const char *const updates[] = {"SGD", "SGD clipped", "AdamW", "AdamW clipped"};
 
