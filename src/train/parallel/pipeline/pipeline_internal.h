@@ -56,6 +56,8 @@ typedef enum trii_pipeline_call {
 typedef struct trii_pipeline_note {
     trii_pipeline_call call;
     int64_t rows; /* of the whole batch */
+    /* random operations of the stages up to this one for a micro-batch; of the first one's note */
+    int64_t randoms;
     trii_type type;
     bool requires_grad;
 } trii_pipeline_note;
@@ -64,7 +66,7 @@ typedef struct trii_pipeline_note {
  * tensor that was saved. */
 #define TRII_PIPELINE_MOST_HOPS 2048
 typedef struct trii_pipeline_edge {
-    int number; /* below TRII_PIPELINE_MOST_STAGES + TRII_PIPELINE_MOST_HOPS */
+    int number; /* at most TRII_PIPELINE_MOST_STAGES + TRII_PIPELINE_MOST_HOPS, a note's alone */
     int from, to;
 } trii_pipeline_edge;
 /* Of the messages of one micro-batch. */

@@ -12,8 +12,8 @@
 /* Messages of the steps have tags below. */
 #define NOTE_TAG (TRII_TRAFFIC_TAGS / 2)
 
-/* call, rows, requires_grad, dtype, ndim, shape */
-enum { CALL, ROWS, REQUIRES_GRAD, DTYPE, NDIM, SHAPE, WORDS = SHAPE + TRI_MAX_DIMS };
+/* call, rows, randoms, requires_grad, dtype, ndim, shape */
+enum { CALL, ROWS, RANDOMS, REQUIRES_GRAD, DTYPE, NDIM, SHAPE, WORDS = SHAPE + TRI_MAX_DIMS };
 
 static const char *call_text(int64_t call)
 {
@@ -30,11 +30,10 @@ static const char *call_text(int64_t call)
 tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_edge *edge,
                                    const trii_pipeline_note *note)
 {
-    int64_t words[WORDS] = {[CALL] = (int64_t)note->call,
-                            [ROWS] = note->rows,
-                            [REQUIRES_GRAD] = note->requires_grad,
-                            [DTYPE] = (int64_t)note->type.dtype,
-                            [NDIM] = note->type.ndim};
+    int64_t words[WORDS] = {
+        [CALL] = (int64_t)note->call,        [ROWS] = note->rows,
+        [RANDOMS] = note->randoms,           [REQUIRES_GRAD] = note->requires_grad,
+        [DTYPE] = (int64_t)note->type.dtype, [NDIM] = note->type.ndim};
 
     for (int d = 0; d < note->type.ndim; d++)
         words[SHAPE + d] = note->type.shape[d];
@@ -58,6 +57,7 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
                          p->rank, call_text((int64_t)call), peer, call_text(words[CALL]));
     *note_out = (trii_pipeline_note){.call = call,
                                      .rows = words[ROWS],
+                                     .randoms = words[RANDOMS],
                                      .requires_grad = words[REQUIRES_GRAD] != 0,
                                      .type = {.dtype = (tri_dtype)words[DTYPE],
                                               .device = tri_current_device(),

@@ -27,6 +27,7 @@
 #include "train/graph/step/recorder.h"
 #include "train/graph/step/type.h"
 #include "train/parallel/pipeline/pipeline_answers.h"
+#include "train/parallel/pipeline/pipeline_random.h"
 #include "train/parallel/pipeline/pipeline_skips.h"
 #include "train/traffic/traffic.h"
 
@@ -56,6 +57,7 @@ typedef struct pass {
     trii_vid last_out;         /* of the forward before */
     trii_pipeline_answers answers;
     trii_skip_pass skips;
+    trii_pipeline_random random;
 } pass;
 
 /* What is recorded from now on is this action's. */
@@ -100,6 +102,14 @@ static int64_t first_row(const pass *t, int microbatch)
     int64_t m = t->p->shape.microbatches, longer = t->rows % m;
 
     return microbatch * (t->rows / m) + (microbatch < longer ? microbatch : longer);
+}
+
+/* With fewer rows than micro-batches some have none. */
+static int used_microbatches(const pass *t)
+{
+    int m = t->p->shape.microbatches;
+
+    return t->rows < m ? (int)t->rows : m;
 }
 
 /* 0: it has as many rows as the first, 1: one less. */
@@ -283,10 +293,12 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
     const trii_pipeline *p = t->p;
     const trii_pipeline_edge edge = edge_from(a->stage);
     piece *at = piece_of(t, a->stage, a->microbatch);
-    const trii_pipeline_note note = {.call = t->call,
-                                     .rows = t->rows,
-                                     .type = t->step->values[out].type,
-                                     .requires_grad = t->step->values[out].requires_grad};
+    const trii_pipeline_note note = {
+        .call = t->call,
+        .rows = t->rows,
+        .randoms = trii_pipeline_random_until(&t->random, local_of(t, a->stage)),
+        .type = t->step->values[out].type,
+        .requires_grad = t->step->values[out].requires_grad};
     trii_vid token = TRII_NO_VALUE;
     tri_status status = TRI_OK;
 
@@ -336,12 +348,40 @@ static tri_tensor *run_stage(const trii_pipeline *p, int local, tri_tensor *x)
     return x;
 }
 
-static tri_status forward(pass *t, const trii_pipeline_action *a)
+/* What earlier stages draw for a micro-batch. */
+static int64_t random_before(const pass *t, int stage)
+{
+    if (stage == 0)
+        return 0;
+    return is_here(t, stage - 1) ? trii_pipeline_random_until(&t->random, local_of(t, stage - 1))
+                                 : t->notes[2 * (ptrdiff_t)local_of(t, stage)].randoms;
+}
+
+/* The stage's own part of a forward, and the loss after the last one. */
+static tri_status compute(pass *t, const trii_pipeline_action *a, tri_tensor *in)
 {
     piece *at = piece_of(t, a->stage, a->microbatch);
+    int local = local_of(t, a->stage);
+    bool has_loss = a->stage == t->p->shape.stages - 1 && t->call != TRII_PIPELINE_OUTPUTS;
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status;
+
+    trii_pipeline_random_enter(&t->random, local, a->microbatch, random_before(t, a->stage));
+    at->out = run_stage(t->p, local, in);
+    status = tri_tensor_status(at->out);
+    if (status == TRI_OK)
+        status = trii_resolve(t->step, at->out, &out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
+    t->last_out = out;
+    status = has_loss ? take_loss(t, a) : TRI_OK;
+    return status == TRI_OK ? trii_pipeline_random_leave(&t->random, local, a->microbatch) : status;
+}
+
+static tri_status forward(pass *t, const trii_pipeline_action *a)
+{
     bool is_last = a->stage == t->p->shape.stages - 1;
     tri_tensor *in = NULL;
-    trii_vid out = TRII_NO_VALUE;
     trii_skip_place place;
     tri_status status = input_of(t, a, &in);
 
@@ -351,21 +391,11 @@ static tri_status forward(pass *t, const trii_pipeline_action *a)
     status = trii_skips_arrive(&t->skips, &place);
     if (status == TRI_OK)
         status = receive_next(t, a);
-    if (status != TRI_OK)
-        return status;
-    at->out = run_stage(t->p, local_of(t, a->stage), in);
-    status = tri_tensor_status(at->out);
     if (status == TRI_OK)
-        status = trii_resolve(t->step, at->out, &out);
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "stage %d, micro-batch %d", a->stage, a->microbatch);
-    t->last_out = out;
-    if (!is_last && !is_here(t, a->stage + 1))
-        status = send_on(t, a, out);
-    if (status == TRI_OK)
-        status = trii_skips_leave(&t->skips, &place);
-    return is_last && status == TRI_OK && t->call != TRII_PIPELINE_OUTPUTS ? take_loss(t, a)
-                                                                           : status;
+        status = compute(t, a, in);
+    if (status == TRI_OK && !is_last && !is_here(t, a->stage + 1))
+        status = send_on(t, a, t->last_out);
+    return status == TRI_OK ? trii_skips_leave(&t->skips, &place) : status;
 }
 
 /* --- backward ------------------------------------------------------------- */
@@ -607,6 +637,7 @@ static void release(pass *t)
     trii_free(t->notes);
     trii_free(t->in_turn);
     trii_skips_end(&t->skips);
+    trii_pipeline_random_end(&t->random);
 }
 
 tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
@@ -626,10 +657,14 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         status = take_room(&t);
     if (status == TRI_OK)
         status = trii_skips_begin(&t.skips, p, t.step, call, has_halves(&t));
+    if (status == TRI_OK)
+        status = trii_pipeline_random_begin(&t.random, p, t.step, call);
     if (status == TRI_OK) {
         p->generation = t.step->generation;
         status = record_all(&t);
     }
+    if (status == TRI_OK)
+        status = trii_pipeline_random_set(&t.random, used_microbatches(&t));
     if (status == TRI_OK)
         status =
             call == TRII_PIPELINE_OUTPUTS ? join_outputs(&t, &result) : share_loss(&t, &result);
