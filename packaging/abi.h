@@ -1538,6 +1538,8 @@ tri_module *tri_pipeline(tri_module *const *own_stages, int n, const tri_pipelin
 tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages, const tri_pipeline_options *opt);
 typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
 tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tensor *target, tri_pipeline_loss_fn loss, void *arg);
+tri_status tri_pipeline_draw(tri_module *pipe, const char *path);
+void tri_pipeline_print(tri_module *pipe, FILE *file);
 typedef struct tri_progress tri_progress;
 typedef struct tri_progress_options {
     FILE *stream;

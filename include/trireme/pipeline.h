@@ -34,6 +34,8 @@
 #ifndef TRIREME_PIPELINE_H
 #define TRIREME_PIPELINE_H
 
+#include <stdio.h>
+
 #include <trireme/group.h>
 #include <trireme/nn.h>
 
@@ -139,6 +141,20 @@ TRI_API tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tenso
 
 /* tri_forward of a pipeline, under TRI_NO_GRAD only: x as above; the result of all rows on the rank
  * of the last stage, elsewhere an f32 [0], which is complete when this rank has sent its part. */
+
+/**
+ * Draws the schedule as it is planned: when each rank would do what, if forwards and both parts of
+ * backwards took equally long and messages no time, and which share of a step it is idle. What ran
+ * is drawn by `trireme plot --timeline`, of the files that ranks write with TRI_TRACE. Any rank may
+ * call it alone. path: a file that ends in .svg.
+ *
+ * Errors: that of the pipeline, INVALID_ARG (pipe, path), IO, NO_MEMORY.
+ */
+TRI_API tri_status tri_pipeline_draw(tri_module *pipe, const char *path) TRI_MUST_CHECK;
+/* The same as text, a line for each rank: an action is "1F0", of stage, F (forward, B backward, I
+ * gradients of inputs, W of weights) and micro-batch; "." is a wait. Of a pipeline that has failed:
+ * its error. NULL: stderr. */
+TRI_API void tri_pipeline_print(tri_module *pipe, FILE *file);
 
 /* They wait for peers: messages name the line of the caller (call_site.h). */
 #ifndef TRI_NO_SITES

@@ -81,6 +81,7 @@ const char *misuse_good_text(const misuse_pick *p, int i)
         {"tri_remote_module", "name", "worker/net"},
         {"tri_remote_apply", "worker", "worker"},
         {"tri_mesh_group", "axis", "a"},
+        {"tri_pipeline_draw", "path", "drawn.svg"},
         {"tri_mesh_coordinate", "axis", "a"},
         {"tri_mesh_size", "axis", "a"},
     };

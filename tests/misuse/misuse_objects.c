@@ -120,7 +120,8 @@ static tri_module *good_module(const char *function)
         return tri_ddp(tri_nn_linear(3, 2, NULL), NULL);
     if (is(function, "tri_pipeline_split"))
         return tri_nn_sequential(tri_nn_linear(3, 2, NULL));
-    if (is(function, "tri_pipeline_step"))
+    if (is(function, "tri_pipeline_step") || is(function, "tri_pipeline_draw") ||
+        is(function, "tri_pipeline_print"))
         return tri_pipeline((tri_module *[]){tri_nn_linear(3, 2, NULL)}, 1, NULL);
     if (is(function, "tri_nn_embedding_scores"))
         return tri_nn_embedding(5, 3, NULL);

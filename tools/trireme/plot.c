@@ -21,7 +21,7 @@ static const char help[] =
     "usage: trireme plot FILE... -o FILE.svg|png [--keys LIST] [--x KEY]\n"
     "       trireme plot --bars FILE... -o FILE.svg|png [--keys LIST]\n"
     "                    [--title TEXT] [--y-label TEXT]\n"
-    "       trireme plot --timeline TRACE.json -o FILE.svg|png [--run N]\n"
+    "       trireme plot --timeline TRACE.json... -o FILE.svg|png [--run N]\n"
     "                    [--title TEXT]\n"
     "\n"
     "Draws the numbers that runs recorded as curves. A FILE is JSON lines (one\n"
@@ -35,7 +35,9 @@ static const char help[] =
     "standard deviation below it to one above. Without --keys: every key.\n"
     "\n"
     "With --timeline: what each device did, and when, during one run of a step, from\n"
-    "a file that a program writes with TRI_TRACE=TRACE.json in its environment.\n"
+    "a file that a program writes with TRI_TRACE=TRACE.json in its environment. Of a\n"
+    "pipeline: give the files of all workers (TRI_TRACE=step-%p.json). Each is a row,\n"
+    "whose waits are blank, and the share of the step that it was idle is printed.\n"
     "\n"
     "  -o, --output FILE   the picture; its ending says which kind\n"
     "  --keys LIST         panels separated by commas, keys of one panel by +; where\n"
@@ -53,7 +55,8 @@ static const char help[] =
     "  trireme plot runs/fashion-1 -o curves.png --keys loss\n"
     "  trireme plot a.jsonl b.csv -o both.png --keys loss+test_loss,lr\n"
     "  trireme plot --bars times.jsonl -o times.png --keys plain+pipelined\n"
-    "  TRI_TRACE=step.json ./train && trireme plot --timeline step.json -o step.png\n";
+    "  TRI_TRACE=step.json ./train && trireme plot --timeline step.json -o step.png\n"
+    "  trireme plot --timeline step-*.json -o pipeline.svg\n";
 
 typedef struct arguments {
     const char *output, *keys, *x, *title, *y_label;
@@ -91,8 +94,6 @@ static int check(const arguments *args)
     }
     if (other != NULL)
         return command_usage("plot", "%s is for %s", other, whose);
-    if (args->timeline && args->n_files > 1)
-        return command_usage("plot", "--timeline draws one file, not %d", args->n_files);
     return COMMAND_OK;
 }
 
@@ -330,9 +331,12 @@ static int draw_timeline(const arguments *args)
         status = trii_parse_i64(args->run, "--run", 1, INT64_MAX, &number);
     if (status != TRI_OK)
         return command_usage("plot", "%s", tri_last_error());
-    status = trace_read(args->files[0], number, &traced);
+    status = trace_read(args->files, args->n_files, number, &traced);
     if (status == TRI_OK) {
         status = plot_timeline(args->output, &traced, args->title);
+        for (int l = 0; l < traced.n_rows && traced.pipeline && status == TRI_OK; l++)
+            printf("%s: idle %.1f %% of %.3f ms\n", traced.rows[l].name,
+                   100 * timeline_idle(&traced, l), traced.us / 1e3);
         trace_run_fini(&traced);
     }
     return status == TRI_OK ? COMMAND_OK : fail(tri_last_error());

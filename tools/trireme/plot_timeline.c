@@ -32,18 +32,35 @@ static double unit_of(double us, const char **name)
 
 /* Events of one colour, and of one piece, that lie side by side. */
 typedef struct box {
-    int category, piece; /* category -1: none */
+    int category, piece, stage; /* category -1: none */
     double from, to;
 } box;
 
-/* With a border to the piece before, and the piece's number where that fits. */
-static void draw_box(const frame *f, const box *b, double top)
+/* The two halves of a backward never stand beside a whole one, nor where something else is. */
+static int colour_of(int category)
 {
-    char text[16];
+    return category == TRACE_INPUTS    ? TRACE_BACKWARD
+           : category == TRACE_WEIGHTS ? TRACE_OTHER
+                                       : category;
+}
+
+/* In the middle, if it fits. */
+static bool draw_label(const frame *f, const box *b, double top, const char *text)
+{
+    if (canvas_text_width(f->c, text) + 4 > b->to - b->from)
+        return false;
+    canvas_text(f->c, (b->from + b->to) / 2, top + BOX / 2 + 4, 0.5, text);
+    return true;
+}
+
+/* With a border to the piece before, and the piece's number where that fits. */
+static void draw_box(const frame *f, const trace_row *row, const box *b, double top)
+{
+    char text[32];
 
     if (b->category < 0)
         return;
-    canvas_colour(f->c, b->category, 1);
+    canvas_colour(f->c, colour_of(b->category), 1);
     canvas_box(f->c, b->from, top, b->to - b->from, BOX);
     if (b->piece == 0)
         return;
@@ -51,9 +68,13 @@ static void draw_box(const frame *f, const box *b, double top)
     if (b->to - b->from > 4 * BORDER)
         canvas_box(f->c, b->from, top, BORDER, BOX);
     canvas_font(f->c, 11, true);
-    snprintf(text, sizeof(text), "%d", b->piece);
-    if (canvas_text_width(f->c, text) + 4 <= b->to - b->from)
-        canvas_text(f->c, (b->from + b->to) / 2, top + BOX / 2 + 4, 0.5, text);
+    if (row->n_stages > 1) {
+        snprintf(text, sizeof(text), "%d:%d", b->stage, b->piece - 1);
+        if (draw_label(f, b, top, text))
+            return;
+    }
+    snprintf(text, sizeof(text), "%d", row->stage < 0 ? b->piece : b->piece - 1);
+    (void)draw_label(f, b, top, text);
 }
 
 static void draw_row(const frame *f, const trace_run *run, int row, double unit)
@@ -67,15 +88,21 @@ static void draw_row(const frame *f, const trace_run *run, int row, double unit)
         const trace_event *e = &run->events[i];
         double begin = frame_x(f, e->begin / unit);
 
-        if (e->row != row)
+        if (e->row != row || (run->rows[row].stage >= 0 && e->waits))
             continue;
-        if (begin > b.to + NEAR || e->category != b.category || e->piece != b.piece) {
-            draw_box(f, &b, top);
-            b = (box){e->category, e->piece, begin, begin};
+        if (begin > b.to + NEAR || e->category != b.category || e->piece != b.piece ||
+            e->stage != b.stage) {
+            draw_box(f, &run->rows[row], &b, top);
+            b = (box){e->category, e->piece, e->stage, begin, begin};
         }
         b.to = frame_x(f, (e->begin + e->us) / unit);
     }
-    draw_box(f, &b, top);
+    draw_box(f, &run->rows[row], &b, top);
+}
+
+double timeline_idle(const trace_run *run, int row)
+{
+    return fmax(0, 1 - run->rows[row].busy / run->us);
 }
 
 static void draw_name(const frame *f, const trace_run *run, int row)
@@ -88,8 +115,19 @@ static void draw_name(const frame *f, const trace_run *run, int row)
     canvas_text(f->c, f->left - 10, middle - 2, 1, run->rows[row].name);
     canvas_font(f->c, 11, false);
     canvas_grey(f->c, 0.35);
-    snprintf(text, sizeof(text), "%.0f %% busy", 100 * run->rows[row].busy / run->us);
+    if (run->rows[row].stage >= 0)
+        snprintf(text, sizeof(text), "%.1f %% idle", 100 * timeline_idle(run, row));
+    else
+        snprintf(text, sizeof(text), "%.0f %% busy", 100 * run->rows[row].busy / run->us);
     canvas_text(f->c, f->left - 10, middle + 13, 1, text);
+}
+
+static bool has_many_stages(const trace_run *run)
+{
+    for (int l = 0; l < run->n_rows; l++)
+        if (run->rows[l].n_stages > 1)
+            return true;
+    return false;
 }
 
 /* Of what there is. */
@@ -99,14 +137,14 @@ static void draw_keys(const frame *f, const trace_run *run, double y)
     double x = f->left;
 
     for (int i = 0; i < run->n; i++) {
-        there[run->events[i].category] = true;
+        there[run->events[i].category] |= !run->pipeline || !run->events[i].waits;
         pieces = pieces || run->events[i].piece > 0;
     }
     canvas_font(f->c, 12, false);
     for (int k = 0; k < TRACE_CATEGORIES; k++) {
         if (!there[k])
             continue;
-        canvas_colour(f->c, k, 1);
+        canvas_colour(f->c, colour_of(k), 1);
         canvas_box(f->c, x, y - KEY + 1, KEY, KEY);
         canvas_grey(f->c, 0.2);
         canvas_text(f->c, x + KEY + 5, y, 0, trace_categories[k]);
@@ -114,7 +152,10 @@ static void draw_keys(const frame *f, const trace_run *run, double y)
     }
     canvas_grey(f->c, 0.4);
     if (pieces)
-        canvas_text(f->c, f->left + f->width, y, 1, "numbers: pieces of the batch");
+        canvas_text(f->c, f->left + f->width, y, 1,
+                    !run->pipeline         ? "numbers: pieces of the batch"
+                    : has_many_stages(run) ? "numbers: stage:micro-batch, or micro-batch"
+                                           : "numbers: micro-batches");
 }
 
 tri_status plot_timeline(const char *path, const trace_run *run, const char *title)

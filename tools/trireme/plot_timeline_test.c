@@ -136,6 +136,42 @@ static void pieces_of_a_batch_are_numbered(void **state)
     scratch_end(&s);
 }
 
+#define PART(name, cat, ts, dur, pid, part)                                                        \
+    ",{\"name\":\"" name "\",\"cat\":\"" cat "\",\"ph\":\"X\",\"ts\":" #ts ",\"dur\":" #dur        \
+    ",\"pid\":" #pid ",\"tid\":0,\"args\":{\"run\":1,\"node\":1,\"part\":\"" part "\"}}\n"
+
+/* A file of each worker, the later stage's first; then a run without a pipeline. */
+static void a_pipeline_is_drawn_of_the_files_of_its_workers(void **state)
+{
+    static const char last[] = "[\n" PART("wait for recv", "communication", 100, 100, 8, "1F0")
+        PART("linear", "forward", 200, 100, 8, "1F0") PART("linear", "backward", 300, 50, 8, "1I0")
+            PART("linear", "backward", 350, 150, 8, "1W0");
+    static const char first[] = "[\n" PART("linear", "forward", 100, 100, 7, "0F0")
+        PART("wait for recv", "communication", 200, 150, 7, "0W0")
+            PART("linear", "backward", 350, 50, 7, "0W0") EVENT("update", 900, 10000, 0, 2);
+    const char *a, *b, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", last, sizeof(last) - 1);
+    b = scratch_file(&s, "b.json", first, sizeof(first) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", a, b, "-o", out, "--title", "p", NULL), 0);
+    assert_non_null(strstr(said, "stage 0: idle 62.5 % of 0.400 ms\n"));
+    assert_non_null(strstr(said, "stage 1: idle 25.0 % of 0.400 ms\n"));
+    svg = scratch_read(out, &n);
+    expect_box(svg, "0%,44.7%,69.8%", 0, 0, 0.25, 0);        /* 0F0 */
+    expect_box(svg, "0%,44.7%,69.8%", 1, 0.25, 0.5, 1);      /* 1F0 */
+    expect_box(svg, "83.5%,36.9%,0%", 0, 0.5, 0.625, 1);     /* 1I0 */
+    expect_box(svg, "33.7%,70.6%,91.4%", 0, 0.625, 0.75, 0); /* 0W0 */
+    expect_box(svg, "33.7%,70.6%,91.4%", 1, 0.625, 1, 1);    /* 1W0 */
+    free(svg);
+    scratch_end(&s);
+}
+
 static void mistakes_with_timelines_are_named(void **state)
 {
     /* Nothing to scale an axis by. */
@@ -157,8 +193,7 @@ static void mistakes_with_timelines_are_named(void **state)
     assert_non_null(strstr(said, "--run is for --timeline"));
     assert_int_equal(plot("--timeline", "--bars", in, "-o", out, NULL), 2);
     assert_non_null(strstr(said, "exclude each other"));
-    assert_int_equal(plot("--timeline", in, in, "-o", out, NULL), 2);
-    assert_non_null(strstr(said, "one file, not 2"));
+    assert_int_equal(plot("--timeline", in, "-o", out, in, "--run", "9", NULL), 1);
     bad = scratch_file(&s, "bad.json", "[\n{\"step\":1}\n", 13);
     assert_int_equal(plot("--timeline", bad, "-o", out, NULL), 1);
     assert_non_null(strstr(said, "bad.json, line 2: not an event of a trace"));
@@ -177,6 +212,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(boxes_are_as_wide_as_their_time),
     cmocka_unit_test(files_of_two_processes_may_be_one),
     cmocka_unit_test(pieces_of_a_batch_are_numbered),
+    cmocka_unit_test(a_pipeline_is_drawn_of_the_files_of_its_workers),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

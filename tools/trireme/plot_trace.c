@@ -15,8 +15,16 @@
 #include "plot_names.h"
 #include "tool_json.h"
 
-const char *const trace_categories[TRACE_CATEGORIES] = {"forward", "backward",      "update",
-                                                        "copy",    "communication", "other"};
+const char *const trace_categories[TRACE_CATEGORIES] = {
+    [TRACE_FORWARD] = "forward",
+    [TRACE_BACKWARD] = "backward",
+    [TRACE_UPDATE] = "update",
+    [TRACE_COPY] = "copy",
+    [TRACE_COMMUNICATION] = "communication",
+    [TRACE_OTHER] = "other",
+    [TRACE_INPUTS] = "gradients of inputs",
+    [TRACE_WEIGHTS] = "gradients of weights",
+};
 
 #define MAX_ROWS 256
 #define MAX_US 1e15 /* thirty years */
@@ -24,7 +32,7 @@ const char *const trace_categories[TRACE_CATEGORIES] = {"forward", "backward",  
 
 /* All events of a file; those of a run stand together. */
 typedef struct reader {
-    const char *path;
+    const char *path; /* of the file that is read */
     trace_event *events;
     int64_t *runs; /* [event] */
     int n, room;
@@ -49,7 +57,7 @@ static int row_of(reader *r, const json_t *event)
     }
     if (r->n_rows == MAX_ROWS)
         return -1;
-    *row = (trace_row){.pid = pid, .tid = tid};
+    *row = (trace_row){.pid = pid, .tid = tid, .stage = -1};
     snprintf(row->name, sizeof(row->name), "thread %" PRId64, tid);
     return r->n_rows++;
 }
@@ -58,9 +66,29 @@ static int category_of(const char *name)
 {
     int c = 0;
 
-    while (c < TRACE_CATEGORIES - 1 && (name == NULL || strcmp(name, trace_categories[c]) != 0))
+    while (c < TRACE_OTHER && (name == NULL || strcmp(name, trace_categories[c]) != 0))
         c++;
     return c;
+}
+
+/* "1F0": stage 1, forward, micro-batch 0. All of it has the colour of the action, but messages. */
+static void take_part(const json_t *event, trace_event *e)
+{
+    static const char kinds[] = "FBIW";
+    static const int categories[] = {TRACE_FORWARD, TRACE_BACKWARD, TRACE_INPUTS, TRACE_WEIGHTS};
+    const char *part = json_string_value(json_object_get(json_object_get(event, "args"), "part"));
+    int stage, microbatch;
+    const char *of;
+    char kind;
+
+    if (part == NULL || sscanf(part, "%d%c%d", &stage, &kind, &microbatch) != 3 || stage < 0 ||
+        microbatch < 0 || microbatch == INT_MAX)
+        return;
+    of = kind != '\0' ? strchr(kinds, kind) : NULL;
+    e->stage = stage;
+    e->piece = microbatch + 1;
+    if (of != NULL && e->category != TRACE_COMMUNICATION)
+        e->category = categories[of - kinds];
 }
 
 static int node_of(const json_t *event)
@@ -75,6 +103,7 @@ static tri_status add_event(reader *r, int row, const json_t *event)
 {
     double begin = json_number_value(json_object_get(event, "ts"));
     double us = json_number_value(json_object_get(event, "dur"));
+    const char *name = json_string_value(json_object_get(event, "name"));
 
     if (!(fabs(begin) <= MAX_US) || !(us >= 0 && us <= MAX_US))
         return TRI_OK;
@@ -93,12 +122,15 @@ static tri_status add_event(reader *r, int row, const json_t *event)
         r->room = room;
     }
     r->runs[r->n] = integer_of(json_object_get(event, "args"), "run");
-    r->events[r->n++] =
+    r->events[r->n] =
         (trace_event){.begin = begin,
                       .us = us,
                       .row = row,
                       .node = node_of(event),
-                      .category = category_of(json_string_value(json_object_get(event, "cat")))};
+                      .category = category_of(json_string_value(json_object_get(event, "cat"))),
+                      .stage = -1,
+                      .waits = name != NULL && strncmp(name, "wait ", 5) == 0};
+    take_part(event, &r->events[r->n++]);
     return TRI_OK;
 }
 
@@ -154,69 +186,121 @@ static tri_status read_events(reader *r, const trii_mapping *map)
     return TRI_OK;
 }
 
-/* The run that begins at event `first`: where it ends, and on how many devices it was. */
-static int run_end(const reader *r, int first, int *n_rows_out)
+/* The run that begins at event `first`: where it ends, and how much there is to see in it: a
+ * pipeline, or many devices. */
+static int run_end(const reader *r, int first, int *worth_out)
 {
-    bool seen[MAX_ROWS] = {false};
+    bool seen[MAX_ROWS] = {false}, pipeline = false;
     int64_t pid = r->rows[r->events[first].row].pid;
     int i = first;
 
-    *n_rows_out = 0;
+    *worth_out = 0;
     for (; i < r->n && r->runs[i] == r->runs[first] && r->rows[r->events[i].row].pid == pid; i++) {
-        *n_rows_out += !seen[r->events[i].row];
+        *worth_out += !seen[r->events[i].row];
         seen[r->events[i].row] = true;
+        pipeline = pipeline || r->events[i].stage >= 0;
     }
+    *worth_out += pipeline ? MAX_ROWS : 0;
     return i;
 }
 
-static tri_status choose(const reader *r, int64_t number, int *first_out, int *end_out)
+/* Among the events of a file, which begin at `from`; those of the chosen run move there. */
+static tri_status choose(reader *r, int from, int64_t number)
 {
-    int most = 0, end;
+    int most = 0, end, first_of_it = 0, end_of_it = 0;
 
-    for (int first = 0; first < r->n; first = end) {
-        int n_rows;
+    for (int first = from; first < r->n; first = end) {
+        int worth;
 
-        end = run_end(r, first, &n_rows);
-        if (number > 0 ? r->runs[first] == number : n_rows >= most) {
-            most = n_rows;
-            *first_out = first;
-            *end_out = end;
+        end = run_end(r, first, &worth);
+        if (number > 0 ? r->runs[first] == number : worth >= most) {
+            most = worth;
+            first_of_it = first;
+            end_of_it = end;
         }
     }
-    if (most > 0)
-        return TRI_OK;
-    if (number == 0)
+    if (most == 0 && number == 0)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: nothing has run in this trace", r->path);
-    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no run %" PRId64 "; the last is %" PRId64, r->path,
-                     number, r->n > 0 ? r->runs[r->n - 1] : 0);
+    if (most == 0)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no run %" PRId64 "; the last is %" PRId64, r->path,
+                         number, r->n > from ? r->runs[r->n - 1] : 0);
+    for (int i = first_of_it; i < end_of_it; i++) {
+        r->events[from + i - first_of_it] = r->events[i];
+        r->runs[from + i - first_of_it] = r->runs[i];
+    }
+    r->n = from + end_of_it - first_of_it;
+    return TRI_OK;
 }
 
 static int by_device(const void *a, const void *b)
 {
     const trace_row *x = a, *y = b;
 
+    if (x->stage != y->stage)
+        return x->stage < y->stage ? -1 : 1;
     if (x->pid != y->pid)
         return x->pid < y->pid ? -1 : 1;
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
-/* Takes the events of the chosen run. */
-static tri_status take(reader *r, int first, int end, trace_run *run)
+static bool has_stage(const reader *r, int row, int stage)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->events[i].row == row && r->events[i].stage == stage)
+            return true;
+    return false;
+}
+
+/* A row of a pipeline has the name of its stages: each process calls its device the same. */
+static void name_stages(reader *r, int l)
+{
+    trace_row *row = &r->rows[l];
+    int last = -1;
+
+    for (int i = 0; i < r->n; i++) {
+        const trace_event *e = &r->events[i];
+
+        if (e->row != l || e->stage < 0)
+            continue;
+        row->stage = row->stage < 0 || e->stage < row->stage ? e->stage : row->stage;
+        last = e->stage > last ? e->stage : last;
+    }
+    for (int s = row->stage; s >= 0 && s <= last; s++) {
+        size_t at = row->n_stages == 0 ? 0 : strlen(row->name);
+
+        if (!has_stage(r, l, s))
+            continue;
+        snprintf(row->name + at, sizeof(row->name) - at, "%s%d",
+                 row->n_stages > 0 ? ", "
+                 : s < last        ? "stages "
+                                   : "stage ",
+                 s);
+        row->n_stages++;
+    }
+}
+
+/* Takes the events that were chosen. */
+static tri_status take(reader *r, trace_run *run)
 {
     double begin = INFINITY, last = -INFINITY;
     int number[MAX_ROWS];
 
-    *run = (trace_run){.number = r->runs[first], .n = end - first};
+    *run = (trace_run){.number = r->runs[0], .n = r->n};
     run->events = trii_alloc((size_t)run->n, sizeof(*run->events), "events");
     run->rows = trii_alloc((size_t)r->n_rows, sizeof(*run->rows), "devices");
     if (run->events == NULL || run->rows == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = first; i < end; i++) {
-        trace_row *row = &r->rows[r->events[i].row];
+    for (int l = 0; l < r->n_rows; l++) {
+        name_stages(r, l);
+        run->pipeline = run->pipeline || r->rows[l].stage >= 0;
+    }
+    for (int i = 0; i < r->n; i++) {
+        const trace_event *e = &r->events[i];
+        trace_row *row = &r->rows[e->row];
 
-        row->busy += r->events[i].us;
-        begin = fmin(begin, r->events[i].begin);
-        last = fmax(last, r->events[i].begin + r->events[i].us);
+        row->busy += row->stage >= 0 && e->waits ? 0 : e->us;
+        begin = fmin(begin, e->begin);
+        last = fmax(last, e->begin + e->us);
     }
     for (int l = 0; l < r->n_rows; l++) {
         if (r->rows[l].busy > 0)
@@ -232,7 +316,7 @@ static tri_status take(reader *r, int first, int end, trace_run *run)
     if (run->us < MIN_US)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: run %" PRId64 " took no time", r->path, run->number);
     run->n = 0;
-    for (int i = first; i < end; i++) {
+    for (int i = 0; i < r->n; i++) {
         trace_event *event = &run->events[run->n];
 
         *event = r->events[i];
@@ -291,26 +375,33 @@ static tri_status find_pieces(trace_run *run)
     return status;
 }
 
-tri_status trace_read(const char *path, int64_t number, trace_run *run_out)
+static tri_status read_file(reader *r, const char *path, int64_t number)
 {
-    reader *r = trii_alloc(1, sizeof(*r), "trace");
+    int from = r->n;
     trii_mapping map;
-    tri_status status = r != NULL ? trii_mapping_open(path, &map) : TRI_ERR_NO_MEMORY;
-    int first = 0, end = 0;
+    tri_status status = trii_mapping_open(path, &map);
 
-    *run_out = (trace_run){0};
-    if (status != TRI_OK) {
-        trii_free(r);
+    if (status != TRI_OK)
         return status;
-    }
     r->path = path;
     status = read_events(r, &map);
     trii_mapping_close(&map);
+    return status == TRI_OK ? choose(r, from, number) : status;
+}
+
+tri_status trace_read(const char *const *paths, int n_paths, int64_t number, trace_run *run_out)
+{
+    reader *r = trii_alloc(1, sizeof(*r), "trace");
+    tri_status status = r != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    *run_out = (trace_run){0};
+    if (r == NULL)
+        return status;
+    for (int k = 0; k < n_paths && status == TRI_OK; k++)
+        status = read_file(r, paths[k], number);
     if (status == TRI_OK)
-        status = choose(r, number, &first, &end);
-    if (status == TRI_OK)
-        status = take(r, first, end, run_out);
-    if (status == TRI_OK)
+        status = take(r, run_out);
+    if (status == TRI_OK && !run_out->pipeline)
         status = find_pieces(run_out);
     if (status != TRI_OK)
         trace_run_fini(run_out);

@@ -2,8 +2,11 @@
  * their bubbles and peaks, and that ranks never wait for each other. */
 #include "train/parallel/pipeline/pipeline_schedule.h"
 
+#include <math.h>
+
 #include <stdlib.h>
 
+#include "train/parallel/pipeline/pipeline_times.h"
 #include "testing/check.h"
 
 #define MOST_RANKS 8
@@ -85,118 +88,53 @@ static void four_ranks_have_torch_s_lists(void **state)
 
 /* --- as if it ran --------------------------------------------------------- */
 
-/* Each action takes 1, a whole backward 2, and messages nothing. */
-typedef struct simulation {
-    trii_pipeline_shape shape;
-    trii_pipeline_action *actions[MOST_RANKS];
-    int64_t at[MOST_RANKS], n; /* the next action, and how many there are */
-    int clock[MOST_RANKS], live[MOST_RANKS], peak[MOST_RANKS];
-    int *done; /* [kinds of gradient: F, I][stages][microbatches]: when; -1 = not yet */
-    int makespan;
-} simulation;
-
-static int *done_at(const simulation *s, bool back, int stage, int microbatch)
+/* Gradients add up in the order of the micro-batches, each stage's for itself. */
+static void check_order(const trii_pipeline_action *list, int64_t n)
 {
-    return &s->done[((back ? s->shape.stages : 0) + stage) * s->shape.microbatches + microbatch];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = i + 1; k < n; k++)
+            if (list[k].kind == list[i].kind && list[k].stage == list[i].stage &&
+                list[k].microbatch < list[i].microbatch)
+                fail_msg("stage %d: micro-batch %d comes before the one before it", list[i].stage,
+                         list[i].microbatch);
 }
 
-/* When all that the action needs of its own and other ranks is there; -1: not yet. */
-static int ready_at(const simulation *s, const trii_pipeline_action *a)
+/* Micro-batches of a stage that are under way at once. */
+static int peak_of(const trii_pipeline_action *list, int64_t n)
 {
-    int own, other = 0;
+    int live = 0, peak = 0;
 
-    if (a->kind == TRII_PIPELINE_FORWARD)
-        return a->stage == 0 ? 0 : *done_at(s, false, a->stage - 1, a->microbatch);
-    if (a->kind == TRII_PIPELINE_WEIGHT)
-        return *done_at(s, true, a->stage, a->microbatch);
-    own = *done_at(s, false, a->stage, a->microbatch);
-    if (a->stage + 1 < s->shape.stages)
-        other = *done_at(s, true, a->stage + 1, a->microbatch);
-    return own < 0 || other < 0 ? -1 : own > other ? own : other;
-}
-
-/* Gradients add up in the order of the micro-batches. */
-static void check_order(const simulation *s, const trii_pipeline_action *a)
-{
-    if (a->kind != TRII_PIPELINE_WEIGHT && a->microbatch > 0 &&
-        *done_at(s, a->kind != TRII_PIPELINE_FORWARD, a->stage, a->microbatch - 1) < 0)
-        fail_msg("stage %d: micro-batch %d comes before the one before it", a->stage,
-                 a->microbatch);
-}
-
-static bool advance(simulation *s, int r)
-{
-    const trii_pipeline_action *a = &s->actions[r][s->at[r]];
-    int ready = s->at[r] < s->n ? ready_at(s, a) : -1;
-
-    if (ready < 0)
-        return false;
-    assert_int_equal(trii_pipeline_rank_of(&s->shape, a->stage), r);
-    check_order(s, a);
-    s->clock[r] =
-        (ready > s->clock[r] ? ready : s->clock[r]) + (a->kind == TRII_PIPELINE_BACKWARD ? 2 : 1);
-    s->live[r] += a->kind == TRII_PIPELINE_FORWARD;
-    s->peak[r] = s->live[r] > s->peak[r] ? s->live[r] : s->peak[r];
-    s->live[r] -= a->kind == TRII_PIPELINE_BACKWARD || a->kind == TRII_PIPELINE_WEIGHT;
-    if (a->kind != TRII_PIPELINE_WEIGHT) {
-        int *done = done_at(s, a->kind != TRII_PIPELINE_FORWARD, a->stage, a->microbatch);
-
-        assert_int_equal(*done, -1);
-        *done = s->clock[r];
+    for (int64_t i = 0; i < n; i++) {
+        live += list[i].kind == TRII_PIPELINE_FORWARD;
+        peak = live > peak ? live : peak;
+        live -= list[i].kind == TRII_PIPELINE_BACKWARD || list[i].kind == TRII_PIPELINE_WEIGHT;
     }
-    s->makespan = s->clock[r] > s->makespan ? s->clock[r] : s->makespan;
-    s->at[r]++;
-    return true;
-}
-
-static simulation simulate(tri_pipeline_schedule schedule, int ranks, int each, int m)
-{
-    simulation s = {.shape = {schedule, ranks, ranks * each, m}};
-    int cells = 2 * ranks * each * m;
-    bool any = true;
-
-    CHECK_OK(trii_pipeline_shape_check(&s.shape));
-    s.n = trii_pipeline_action_count(&s.shape);
-    s.done = malloc((size_t)cells * sizeof(*s.done));
-    assert_non_null(s.done);
-    for (int i = 0; i < cells; i++)
-        s.done[i] = -1;
-    for (int r = 0; r < ranks; r++)
-        s.actions[r] = actions_of(&s.shape, r);
-    while (any) {
-        any = false;
-        for (int r = 0; r < ranks; r++)
-            while (advance(&s, r))
-                any = true;
-    }
-    for (int r = 0; r < ranks; r++) {
-        if (s.at[r] < s.n)
-            fail_msg("schedule %s, %d ranks of %d stages, %d micro-batches: rank %d waits in "
-                     "action %d of %d",
-                     trii_pipeline_schedule_name(schedule), ranks, each, m, r, (int)s.at[r],
-                     (int)s.n);
-        assert_int_equal(s.live[r], 0);
-        free(s.actions[r]);
-    }
-    free(s.done);
-    return s;
+    assert_int_equal(live, 0);
+    return peak;
 }
 
 /* makespan and peaks as of a rank's whole part, so divided by its stages. */
 static void expect_times(tri_pipeline_schedule schedule, int ranks, int each, int m,
                          double makespan, const double *peaks)
 {
-    simulation s = simulate(schedule, ranks, each, m);
+    const trii_pipeline_shape shape = {schedule, ranks, ranks * each, m};
+    trii_pipeline_times times;
 
-    if (s.makespan != makespan * each)
+    CHECK_OK(trii_pipeline_shape_check(&shape));
+    CHECK_OK(trii_pipeline_times_find(&shape, &times));
+    if ((double)times.units != makespan * each)
         fail_msg("%s, %d ranks, %d micro-batches: %g, not %g",
-                 trii_pipeline_schedule_name(schedule), ranks, m, (double)s.makespan / each,
+                 trii_pipeline_schedule_name(schedule), ranks, m, (double)times.units / each,
                  makespan);
-    for (int r = 0; r < ranks; r++)
-        if (s.peak[r] != peaks[r] * each)
+    for (int r = 0; r < ranks; r++) {
+        double peak = (double)peak_of(times.actions + r * times.n, times.n) / each;
+
+        assert_true(fabs(trii_pipeline_idle(&times, r) - (1 - 3 * m / makespan)) < 1e-12);
+        if (peak != peaks[r])
             fail_msg("%s, %d ranks, %d micro-batches: rank %d keeps %g, not %g",
-                     trii_pipeline_schedule_name(schedule), ranks, m, r, (double)s.peak[r] / each,
-                     peaks[r]);
+                     trii_pipeline_schedule_name(schedule), ranks, m, r, peak, peaks[r]);
+    }
+    trii_pipeline_times_fini(&times);
 }
 
 #define TIMES(schedule, ranks, each, m, makespan, ...)                                             \
@@ -245,8 +183,14 @@ static void ranks_never_wait_for_each_other(void **state)
                     const trii_pipeline_shape s = {(tri_pipeline_schedule)schedule, ranks,
                                                    ranks * each, m};
 
-                    if (trii_pipeline_shape_check(&s) == TRI_OK)
-                        (void)simulate(s.schedule, ranks, each, m);
+                    trii_pipeline_times times;
+
+                    if (trii_pipeline_shape_check(&s) != TRI_OK)
+                        continue;
+                    CHECK_OK(trii_pipeline_times_find(&s, &times)); /* else they wait */
+                    for (int r = 0; r < ranks; r++)
+                        check_order(times.actions + r * times.n, times.n);
+                    trii_pipeline_times_fini(&times);
                 }
 }
 
