@@ -143,10 +143,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_parallelize(tri_module *module, tri_group 
  *   target   i64 [N], of all classes; the same on all ranks
  *   classes  how many there are in all: at least one for each rank
  *   group    of tri_parallelize
- *   opt      NULL allowed; weight and label_smoothing are UNSUPPORTED
+ *   opt      NULL allowed; weight is that of all classes. With a weight and the mean, tri_ddp
+ *            counts replicas alike, whatever their targets weigh
  *
  * Errors, carried by the result, after which the group is aborted, for its ranks may be waiting:
- * INVALID_ARG (NULL, shapes, classes), UNSUPPORTED. A target that is no class fails the run.
+ * INVALID_ARG (NULL, shapes, classes, label_smoothing). A target that is no class fails the run.
  */
 TRI_API tri_tensor *tri_dist_cross_entropy(tri_tensor *logits, tri_tensor *target, int64_t classes,
                                            tri_group *group, const tri_cross_entropy_options *opt);

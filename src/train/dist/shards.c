@@ -159,6 +159,24 @@ bool trii_home_holds(const tri_tensor *param, const tri_tensor *home, trii_held 
     return placed != NULL && placed->unit != NULL;
 }
 
+bool trii_home_keeps(const tri_tensor *param, const tri_tensor *home, trii_held *held_out)
+{
+    bool holds = trii_home_holds(param, home, held_out);
+
+    if (holds)
+        (void)tri_group_ref(held_out->group);
+    if (holds && held_out->shared_by != NULL)
+        (void)tri_group_ref(held_out->shared_by);
+    return holds;
+}
+
+void trii_home_lets_go(trii_held *held)
+{
+    tri_group_unref(held->group);
+    tri_group_unref(held->shared_by);
+    *held = (trii_held){0};
+}
+
 static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
 {
     const trii_bucket *wire = param->bucket->wire;

@@ -397,6 +397,10 @@ tri_status trii_unit_shard(trii_unit *unit) TRI_MUST_CHECK;
 /* What this rank has of the elements of a parameter that is updated in `home`: its piece, or
  * itself, of which it may have but a part. False: all. */
 bool trii_home_holds(const tri_tensor *param, const tri_tensor *home, trii_held *held_out);
+/* The same, with references to its groups, for what may outlive the unit or the module; release
+ * with trii_home_lets_go in any case, of zeros too. */
+bool trii_home_keeps(const tri_tensor *param, const tri_tensor *home, trii_held *held_out);
+void trii_home_lets_go(trii_held *held);
 void trii_unit_shards_free(trii_unit *unit);
 /* Stage 2. What has to be complete before bucket `index` may use its memory, which it shares:
  * writes and returns 1 value, or 0. */

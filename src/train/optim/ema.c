@@ -53,7 +53,7 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
     }
     e->list[e->n] = (averaged){
         .param = tri_tensor_ref(param), .home = tri_tensor_ref(from), .average = average};
-    if (trii_home_holds(param, from, &e->list[e->n].held))
+    if (trii_home_keeps(param, from, &e->list[e->n].held))
         average->held = &e->list[e->n].held;
     e->state[e->n++] = (tri_state_entry){.name = name, .tensor = average};
     return TRI_OK;
@@ -123,6 +123,7 @@ void tri_ema_destroy(tri_ema *e)
         tri_tensor_unref(e->list[i].param);
         tri_tensor_unref(e->list[i].home);
         e->list[i].average->held = NULL; /* it may outlive the list */
+        trii_home_lets_go(&e->list[i].held);
         tri_tensor_unref(e->list[i].average);
     }
     for (int i = 0; e->state != NULL && i <= e->n; i++)

@@ -189,6 +189,7 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
         return TRI_ERR_NO_MEMORY;
     for (int i = 0; i < o->n_params; i++) {
         trii_optim_param *param = &o->params[i];
+        bool holds = n_states > 0 && trii_home_keeps(param->tensor, param->home, &param->held);
 
         for (int s = 0; s < n_states; s++) {
             tri_state_entry *listed = &o->state[o->n_state];
@@ -196,7 +197,7 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
 
             status = trii_tensor_create(param->home->dtype, param->home->shape, param->home->ndim,
                                         param->home->device, &param->state[s]);
-            if (status == TRI_OK && trii_home_holds(param->tensor, param->home, &param->held))
+            if (status == TRI_OK && holds)
                 param->state[s]->held = &param->held;
             if (status == TRI_OK && recipe->state_value != 0.0)
                 status = tri_init_constant(param->state[s], recipe->state_value);
@@ -285,6 +286,7 @@ void tri_optimizer_destroy(tri_optimizer *o)
                 o->params[i].state[s]->held = NULL; /* it may outlive the optimizer */
             tri_tensor_unref(o->params[i].state[s]);
         }
+        trii_home_lets_go(&o->params[i].held);
         tri_tensor_unref(o->params[i].home);
         tri_tensor_unref(o->params[i].tensor);
         trii_free(o->params[i].name);

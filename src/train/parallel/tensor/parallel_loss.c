@@ -1,9 +1,9 @@
 /*
  * parallel_loss.c - tri_dist_cross_entropy: cross entropy of scores that are cut along their
  * classes. With m the maximum of a row, s the sum of e^(x - m) and t the score of its target less
- * m, its loss is log s - t; s and t are sums over ranks, which travel as one value. What averages
- * rows is nll_loss of one class, which knows about ignored targets, and by which tri_ddp counts
- * samples.
+ * m, its loss is log s - t; s and t are sums over ranks, which travel as one value, with the sum of
+ * x - m where labels are smoothed. What averages rows is nll_loss of one class, which knows about
+ * ignored targets, and by which tri_ddp counts samples.
  */
 #include <trireme/dist.h>
 #include <trireme/ops.h>
@@ -40,10 +40,15 @@ static tri_status check(call *c, int64_t classes, const tri_cross_entropy_option
         status = tri_tensor_status(c->target);
     if (status != TRI_OK)
         return status;
-    if (c->opt.weight != NULL || c->opt.label_smoothing != 0.0)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "weight and label_smoothing are not there for scores that are cut: make "
-                         "them whole (.output = TRI_WHOLE) and use tri_cross_entropy");
+    if (!(c->opt.label_smoothing >= 0.0 && c->opt.label_smoothing <= 1.0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "label_smoothing is %g, not in [0, 1]",
+                         c->opt.label_smoothing);
+    if (c->opt.weight != NULL && tri_tensor_status(c->opt.weight) != TRI_OK)
+        return tri_tensor_status(c->opt.weight);
+    if (c->opt.weight != NULL &&
+        (tri_tensor_ndim(c->opt.weight) != 1 || tri_tensor_size(c->opt.weight, 0) != classes))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "weight %s: it must be [%lld], of all classes",
+                         tri_tensor_shape_text(c->opt.weight), (long long)classes);
     if (classes < tri_group_size(c->share.group))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld classes are fewer than %d ranks",
                          (long long)classes, tri_group_size(c->share.group));
@@ -72,11 +77,49 @@ static tri_tensor *maximum(const call *c)
     return m;
 }
 
+/* The target's number among this rank's classes, of a row x of scores less the maximum: sum of e^x,
+ * x of the target, and, where labels are smoothed, the weighted sum of x; each over all ranks. */
+static tri_tensor *sums_of(const call *c, tri_tensor *x, tri_tensor *index)
+{
+    tri_tensor *outside, *sums[3];
+
+    index = tri_unsqueeze(trii_share_find(&c->share, index, &outside), 1);
+    sums[0] = tri_sum(tri_exp(x), (const int64_t[]){1}, 1, false);
+    sums[1] = tri_squeeze(tri_gather_along(x, 1, index), (const int64_t[]){1}, 1);
+    sums[1] = tri_masked_fill(sums[1], outside, 0.0);
+    if (c->opt.label_smoothing > 0.0) {
+        sums[2] = x;
+        if (c->opt.weight != NULL)
+            sums[2] = tri_mul(x, tri_narrow(c->opt.weight, 0, c->share.start, c->share.n));
+        sums[2] = tri_sum(sums[2], (const int64_t[]){1}, 1, false);
+    }
+    return tri_dist_reduce_from(tri_stack(sums, c->opt.label_smoothing > 0.0 ? 3 : 2, 0),
+                                c->share.group);
+}
+
+/* The logarithm of a row's likelihood, weighted. wanted: the weight of its target; NULL: 1. */
+static tri_tensor *likelihood(const call *c, tri_tensor *sums, tri_tensor *wanted)
+{
+    const double classes = (double)c->share.whole, smoothing = c->opt.label_smoothing;
+    tri_tensor *log_sum = tri_log(tri_select(sums, 0, 0)), *y, *others;
+
+    y = tri_sub(tri_select(sums, 0, 1), log_sum);
+    if (wanted != NULL)
+        y = tri_mul(y, wanted);
+    if (smoothing == 0.0)
+        return y;
+    others = c->opt.weight != NULL ? tri_mul(log_sum, tri_sum(c->opt.weight, NULL, 0, false))
+                                   : tri_mul_scalar(log_sum, classes);
+    others = tri_sub(tri_select(sums, 0, 2), others);
+    return tri_add(tri_mul_scalar(y, 1.0 - smoothing), tri_mul_scalar(others, smoothing / classes));
+}
+
 static tri_tensor *record(call *c)
 {
-    tri_tensor *labels = tri_full(NULL, 0, 0, TRI_DTYPE_I64), *index = c->target, *outside, *x;
-    tri_tensor *both[2];
+    tri_tensor *labels = tri_full(NULL, 0, 0, TRI_DTYPE_I64), *index = c->target, *wanted = NULL;
+    tri_tensor *x, *y;
     int64_t n = tri_tensor_size(c->target, 0);
+    tri_nll_loss_options nll = {.ignore_index = TRI_SET(IGNORED), .reduction = c->opt.reduction};
 
     if (trii_dtype_is_float(tri_tensor_dtype(c->logits)) &&
         tri_dtype_size(tri_tensor_dtype(c->logits)) == 2)
@@ -89,16 +132,21 @@ static tri_tensor *record(call *c)
         index = tri_masked_fill(index, ignored, 0.0);
         labels = tri_masked_fill(labels, ignored, IGNORED);
     }
+    if (c->opt.weight != NULL) {
+        c->opt.weight = tri_cast(c->opt.weight, tri_tensor_dtype(c->logits));
+        wanted = tri_index_select(c->opt.weight, 0, index);
+        nll.reduction = TRI_REDUCTION_NONE;
+    }
     x = tri_sub(c->logits, maximum(c));
-    index = tri_unsqueeze(trii_share_find(&c->share, index, &outside), 1);
-    both[0] = tri_sum(tri_exp(x), (const int64_t[]){1}, 1, false);
-    both[1] = tri_squeeze(tri_gather_along(x, 1, index), (const int64_t[]){1}, 1);
-    both[1] = tri_masked_fill(both[1], outside, 0.0);
-    x = tri_dist_reduce_from(tri_stack(both, 2, 0), c->share.group);
-    x = tri_sub(tri_select(x, 0, 1), tri_log(tri_select(x, 0, 0)));
-    return tri_nll_loss(
-        tri_unsqueeze(x, 1), labels,
-        &(tri_nll_loss_options){.ignore_index = TRI_SET(IGNORED), .reduction = c->opt.reduction});
+    y = likelihood(c, sums_of(c, x, index), wanted);
+    y = tri_nll_loss(tri_unsqueeze(y, 1), labels, &nll);
+    if (c->opt.weight == NULL || c->opt.reduction == TRI_REDUCTION_NONE)
+        return y;
+    y = tri_sum(y, NULL, 0, false);
+    if (c->opt.reduction == TRI_REDUCTION_SUM)
+        return y;
+    wanted = tri_masked_fill(wanted, tri_lt(labels, tri_full(NULL, 0, 0, TRI_DTYPE_I64)), 0.0);
+    return tri_div(y, tri_sum(wanted, NULL, 0, false));
 }
 
 tri_tensor *tri_dist_cross_entropy(tri_tensor *logits, tri_tensor *target, int64_t classes,

@@ -283,7 +283,41 @@ static void files_of_whole_tensors_know_no_ranks(void **state)
     scratch_end(&s);
 }
 
+/* --- what outlives its module --------------------------------------------- */
+
+static const char *outliving_rank(rank_env *env)
+{
+    job *j = env->arg;
+    tri_module *net = build(3), *other = build(4);
+    tri_group *group = NULL;
+    tri_optimizer *opt;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    opt = tri_adamw(net, 0.02, NULL);
+    RANK_TRY(env, train(net, opt));
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    RANK_TRY(env, tri_checkpoint_save(j->folder, other, opt, &(tri_checkpoint_info){0}, NULL));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(other);
+    return NULL;
+}
+
+static void an_optimizer_outlives_its_module(void **state)
+{
+    static job j;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+    run_threads(2, &(tri_group_options){.engine = "shm"}, outliving_rank, &j);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_optimizer_outlives_its_module),
     cmocka_unit_test(files_of_whole_tensors_know_no_ranks),
     cmocka_unit_test(checkpoints_move_between_cuts),
     cmocka_unit_test(one_replica_saves_and_all_restore),
