@@ -36,7 +36,8 @@
  * the group saves that is first along the other axis (tri_mesh_coordinate 0); under tri_zero, which
  * divides the optimizer's state along that axis, all ranks call it. All may restore.
  * tri_save, tri_load, tri_module_load and tri_module_hash know whole tensors, and all ranks of the
- * group call them. tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
+ * group call them; of replicas one group may save or all, which write the same file then.
+ * tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.
  *
  * Dropout draws the mask of one process: of whole values by itself, of parts of a sequence in
  * modules that are TRI_SEQUENCE, of cut features in a tri_nn_dropout that is TRI_COLWISE, and of

@@ -157,6 +157,7 @@ static const char *replica_rank(rank_env *env)
     tri_checkpoint *checkpoint = NULL;
     double before[NUMBERS] = {0}, got[NUMBERS] = {0};
     bool is_whole[NUMBERS];
+    char path[300];
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
     RANK_TRY(env,
@@ -174,6 +175,12 @@ static const char *replica_rank(rank_env *env)
     RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, NULL));
     tri_checkpoint_close(checkpoint);
     RANK_TRY(env, put(model, got, is_whole));
+    /* both groups write one file, with the same bytes */
+    snprintf(path, sizeof(path), "%s.safetensors", j->folder);
+    for (int again = 0; again < 3; again++)
+        RANK_TRY(env, tri_save(model, path));
+    RANK_TRY(env, tri_load(model, path, NULL));
+    RANK_TRY(env, ranks_meet(env, "loaded", -1));
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
     tri_group_unref(world);
