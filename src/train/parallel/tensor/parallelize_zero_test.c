@@ -177,7 +177,7 @@ static const char *rank(rank_env *env)
     if (j->is_saved)
         RANK_TRY(env, restore(&t, j->folder));
     else
-        RANK_TRY(env, train(&t, data * 4, data == 0 ? 4 : 2));
+        RANK_TRY(env, train(&t, data * 4, j->n_data == 1 ? ROWS : data == 0 ? 4 : 2));
     memcpy(got, j->state, sizeof(j->state));
     RANK_TRY(env, put_all(&t, got));
     if (j->is_known) {
@@ -236,13 +236,21 @@ static void parts_have_the_bits_of_ddp(void **state)
         assert_true(fabs(j.state[i] - j.want[i]) <= 1e-9 * (1 + fabs(j.want[i])));
     run(&j, 2, 2, 1);
     run(&j, 2, 2, 2);
+    j.is_known = false;
+    for (int ranks = 4; ranks <= 8; ranks *= 2) { /* of one batch */
+        run(&j, 1, ranks, 0);
+        for (int r = 0; r < ranks; r++) {
+            for (int i = 0; i < WEIGHTS; i++)
+                assert_true(fabs(j.got[r][i] - j.want[i]) <= 1e-9 * (1 + fabs(j.want[i])));
+        }
+    }
 }
 
 static void checkpoints_move_to_other_meshes(void **state)
 {
     static const struct {
         int n_data, n_tensor, stage;
-    } others[] = {{2, 2, 2}, {1, 3, 1}, {3, 2, 1}, {2, 1, 1}, {2, 2, 0}};
+    } others[] = {{2, 2, 2}, {1, 8, 1}, {3, 2, 1}, {2, 1, 1}, {2, 2, 0}};
     static job j;
     scratch s;
     trainer t;
