@@ -133,7 +133,7 @@ static const trii_held *describe(const lists *all, tri_state_entry state,
     if (held != NULL && held->tensor != NULL)
         state.tensor = held->tensor;
     trii_state_describe(state, entry);
-    if (!is_shared(all, held))
+    if (held == NULL || !is_shared(all, held))
         return held;
     entry->bytes = tri_dtype_size(entry->dtype);
     if (held->shared_by != NULL) {
