@@ -79,12 +79,14 @@ typedef struct tri_pipeline_options {
  * that the first rank has the last stage). Stages are networks of one input and one output whose
  * dimension 0 is that of the samples; each gets the output of the one before. What else a stage
  * needs of an earlier one goes by name (tri_nn_skip_save, tri_nn_skip_take), directly to the rank
- * that takes it. Collective: all ranks give as many stages, and the same options.
+ * that takes it. A parameter that several stages have is one: ranks add the gradients of their
+ * copies after the last backward, and a norm has it once. Collective: all ranks give as many
+ * stages, and the same options.
  *
  *   own_stages  [n], owned from now on, also on failure. Each rank keeps its own and destroys the
  *               others. All ranks that build all of them, in one order and from one seed, begin
  *               with the weights of one process; NULL stands for stages of other ranks, where the
- *               whole network has no room.
+ *               whole network has no room, and which share no parameter.
  *
  * Names in the state are those of tri_nn_sequential over all stages, "3.weight" of stage 3, of this
  * rank's alone. Never returns NULL: a failed model carries its error (tri_module_status) into

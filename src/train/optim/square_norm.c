@@ -402,10 +402,13 @@ static tri_status sum_of_stages(trii_step *step, const trii_stages *stages,
     for (int first = 0; first < n && status == TRI_OK; first++) {
         tri_group *group = cut_over(params[first]);
 
-        if (done[first] || grads[first] == TRII_NO_VALUE)
+        if (done[first] || grads[first] == TRII_NO_VALUE || params[first]->staged->is_copy)
             continue;
         for (int i = 0; i < n; i++) {
-            some[i] = cut_over(params[i]) == group ? grads[i] : TRII_NO_VALUE;
+            some[i] = cut_over(params[i]) == group && grads[i] != TRII_NO_VALUE &&
+                              !params[i]->staged->is_copy
+                          ? grads[i]
+                          : TRII_NO_VALUE;
             done[i] = done[i] || cut_over(params[i]) == group;
         }
         status = add_each(step, stages, group, params, some, n, &each);

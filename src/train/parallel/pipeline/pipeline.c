@@ -10,7 +10,7 @@
 #include "comm/group/join/world.h"
 #include "comm/reducer/agreement.h"
 #include "train/nn/module.h"
-#include "train/parallel/pipeline/pipeline_internal.h"
+#include "train/parallel/pipeline/pipeline_ties.h"
 
 /* --- the module ----------------------------------------------------------- */
 
@@ -24,6 +24,7 @@ static void pipeline_destroy(tri_module *self)
     trii_free(p->first);
     trii_free(p->actions);
     trii_free(p->skips);
+    trii_pipeline_ties_free(p);
 }
 
 static void pipeline_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -60,7 +61,7 @@ trii_pipeline *trii_pipeline_of(tri_module *module)
 /* --- what all ranks have -------------------------------------------------- */
 
 typedef struct request {
-    const trii_pipeline_shape *shape;
+    const trii_pipeline *p;
     const int *first; /* of the recipe */
     const char *why;  /* this rank's call has failed; NULL: it has not */
 } request;
@@ -68,14 +69,18 @@ typedef struct request {
 static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
 {
     const request *r = ctx;
+    const trii_pipeline_shape *shape = &r->p->shape;
+    char ties[48] = "";
 
     (void)index;
+    if (r->p->n_ties > 0)
+        snprintf(ties, sizeof(ties), ", which share %d parameters,", r->p->n_ties);
     if (r->why != NULL)
         snprintf(line, TRII_AGREE_LINE, "a call that fails (%.140s)", r->why);
     else
-        snprintf(line, TRII_AGREE_LINE, "schedule %s with %d stages and %d micro-batches",
-                 trii_pipeline_schedule_name(r->shape->schedule), r->shape->stages,
-                 r->shape->microbatches);
+        snprintf(line, TRII_AGREE_LINE, "schedule %s with %d stages%s and %d micro-batches",
+                 trii_pipeline_schedule_name(shape->schedule), shape->stages, ties,
+                 shape->microbatches);
 }
 
 static tri_status hash_request(void *ctx, int64_t index, uint64_t *hash_out)
@@ -87,16 +92,18 @@ static tri_status hash_request(void *ctx, int64_t index, uint64_t *hash_out)
     *hash_out = trii_hash_text(TRII_HASH_SEED, line);
     if (r->why == NULL && r->first != NULL)
         *hash_out =
-            trii_hash(*hash_out, r->first, ((size_t)r->shape->stages + 1) * sizeof(*r->first));
+            trii_hash(*hash_out, r->first, ((size_t)r->p->shape.stages + 1) * sizeof(*r->first));
+    if (r->why == NULL)
+        *hash_out = trii_pipeline_ties_hash(r->p, *hash_out);
     return TRI_OK;
 }
 
 /* status: of this rank so far, with its line. */
-static tri_status agree(tri_group *group, const trii_pipeline_shape *shape, const int *first,
+static tri_status agree(tri_group *group, const trii_pipeline *p, const int *first,
                         tri_status status)
 {
     char line[TRII_ERR_BYTES];
-    request r = {.shape = shape, .first = first};
+    request r = {.p = p, .first = first};
     const trii_agreement agreement = {
         .group = group, .n = 1, .ctx = &r, .hash = hash_request, .describe = describe};
     trii_difference found;
@@ -194,47 +201,12 @@ static tri_status take_parts(tri_module *model, trii_pipeline *p, const trii_pip
     return status;
 }
 
-/* A tensor of two stages would be two of different values on two ranks. */
-static tri_status check_shared(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r,
-                               int a, int b)
+static tri_status check_modules(const trii_pipeline_recipe *r)
 {
-    tri_module *one = r->modules[a], *other = r->modules[b];
-
-    for (int64_t i = 0; one != NULL && i < tri_module_state_count(one); i++)
-        for (int64_t k = 0; other != NULL && k < tri_module_state_count(other); k++)
-            if (tri_module_state(one, i).tensor == tri_module_state(other, k).tensor)
-                return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                                 "%s of module %d is %s of module %d: the %d ranks share no "
-                                 "tensor, so keep it in the stages of one",
-                                 tri_module_state(one, i).name, a, tri_module_state(other, k).name,
-                                 b, shape->ranks);
-    return TRI_OK;
-}
-
-static tri_status check_pair(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r,
-                             int one, int other)
-{
-    tri_status status = TRI_OK;
-
-    if (trii_pipeline_rank_of(shape, one) == trii_pipeline_rank_of(shape, other))
-        return TRI_OK;
-    for (int a = first_of(r, one); a < first_of(r, one + 1); a++)
-        for (int b = first_of(r, other); b < first_of(r, other + 1) && status == TRI_OK; b++)
-            status = check_shared(shape, r, a, b);
-    return status;
-}
-
-static tri_status check_modules(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r)
-{
-    tri_status status = TRI_OK;
-
     for (int i = 0; i < first_of(r, r->stages); i++)
         if (r->modules[i] != NULL && is_repeated(r, i))
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "module %d is in the list twice", i);
-    for (int a = 0; a < r->stages; a++)
-        for (int b = a + 1; b < r->stages && status == TRI_OK; b++)
-            status = check_pair(shape, r, a, b);
-    return status;
+    return TRI_OK;
 }
 
 static tri_status check_recipe(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r)
@@ -244,7 +216,7 @@ static tri_status check_recipe(const trii_pipeline_shape *shape, const trii_pipe
     if (r->modules == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "own_stages is NULL");
     status = trii_pipeline_shape_check(shape);
-    return status == TRI_OK ? check_modules(shape, r) : status;
+    return status == TRI_OK ? check_modules(r) : status;
 }
 
 static tri_status take_room(trii_pipeline *p, const trii_pipeline_recipe *r)
@@ -297,15 +269,19 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
         status = check_recipe(&p->shape, r);
     if (status == TRI_OK)
         status = take_room(p, r);
+    if (status == TRI_OK)
+        status = trii_pipeline_ties_find(p, r);
     status = take_parts(model, p, r, status);
     if (tri_group_size(group) == 1)
         return status == TRI_OK ? trii_pipeline_skips_make(p) : status;
-    status = agree(group, &p->shape, r->first, status);
+    status = agree(group, p, r->first, status);
     if (status == TRI_OK)
         status = tri_group_split(group, 0, p->rank, NULL, &p->group);
     if (status == TRI_OK)
         status = trii_pipeline_skips_make(p);
-    return status == TRI_OK ? trii_pipeline_places_make(model) : status;
+    if (status == TRI_OK)
+        status = trii_pipeline_places_make(model);
+    return status == TRI_OK ? trii_pipeline_ties_make(p) : status;
 }
 
 tri_module *trii_pipeline_make(const trii_pipeline_recipe *r)

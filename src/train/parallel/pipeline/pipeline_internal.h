@@ -21,6 +21,8 @@ typedef struct trii_pipeline {
     int64_t n_actions;
     struct trii_pipeline_skip *skips; /* pipeline_skips.h */
     int n_skips;
+    struct trii_pipeline_tie *ties; /* pipeline_ties.h */
+    int n_ties;
     uint64_t generation; /* of the step in which it last recorded */
 } trii_pipeline;
 

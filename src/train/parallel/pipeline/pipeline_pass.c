@@ -29,6 +29,7 @@
 #include "train/parallel/pipeline/pipeline_answers.h"
 #include "train/parallel/pipeline/pipeline_random.h"
 #include "train/parallel/pipeline/pipeline_skips.h"
+#include "train/parallel/pipeline/pipeline_ties.h"
 #include "train/traffic/traffic.h"
 
 /* A micro-batch at one of this rank's stages. */
@@ -659,10 +660,14 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         status = trii_skips_begin(&t.skips, p, t.step, call, has_halves(&t));
     if (status == TRI_OK)
         status = trii_pipeline_random_begin(&t.random, p, t.step, call);
+    if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
+        status = trii_pipeline_ties_begin(p, t.step);
     if (status == TRI_OK) {
         p->generation = t.step->generation;
         status = record_all(&t);
     }
+    if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
+        status = trii_pipeline_ties_end(p, t.step);
     if (status == TRI_OK)
         status = trii_pipeline_random_set(&t.random, used_microbatches(&t));
     if (status == TRI_OK)

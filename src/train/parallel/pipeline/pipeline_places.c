@@ -56,7 +56,7 @@ static void put_places(tri_module *model, const trii_pipeline *p, const int64_t 
         for (int64_t i = 0; i < counts[stage]; i++, entry++, place++, next++) {
             tri_tensor *tensor = tri_module_state(model, entry).tensor;
 
-            *next = (trii_staged){model->stages, place};
+            *next = (trii_staged){.of = model->stages, .place = place};
             if (tensor->staged == NULL || tensor->staged->of != model->stages)
                 tensor->staged = next;
         }
