@@ -11,6 +11,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
+#include "train/parallel/pipeline/pipeline_schedule.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 
@@ -320,6 +321,21 @@ static inline void pipeline_compare(const tri_pipeline_schedule *schedules, int 
     }
     free(first);
     free(want);
+}
+
+/* All schedules that these numbers are allowed for: looped breadth-first is for any. */
+static inline void pipeline_compare_loops(int ranks, int each, int m, int rows)
+{
+    tri_pipeline_schedule schedules[4] = {TRI_PIPELINE_LOOPED_BFS};
+    int n = 1;
+
+    for (int s = TRI_PIPELINE_INTERLEAVED; s <= TRI_PIPELINE_ZBV; s++) {
+        const trii_pipeline_shape shape = {(tri_pipeline_schedule)s, ranks, each * ranks, m};
+
+        if (s != TRI_PIPELINE_LOOPED_BFS && trii_pipeline_shape_check(&shape) == TRI_OK)
+            schedules[n++] = (tri_pipeline_schedule)s;
+    }
+    pipeline_compare(schedules, n, ranks, each * ranks, m, rows);
 }
 
 #endif

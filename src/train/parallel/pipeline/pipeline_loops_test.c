@@ -3,25 +3,15 @@
 /* ctest: also=TRI_EAGER=1 */
 #include "testing/pipeline_ranks.h"
 
-static void compare_interleaved(int ranks, int each, int m, int rows)
-{
-    static const tri_pipeline_schedule schedules[] = {TRI_PIPELINE_LOOPED_BFS,
-                                                      TRI_PIPELINE_INTERLEAVED,
-                                                      TRI_PIPELINE_ZERO_BUBBLE, TRI_PIPELINE_ZBV};
-
-    pipeline_compare(schedules, each == 2 ? 4 : 3, ranks, each * ranks, m, rows);
-}
-
 static void several_stages_a_rank(void **state)
 {
     (void)state;
-    compare_interleaved(1, 3, 4, 8);
-    compare_interleaved(2, 2, 2, 8);
-    compare_interleaved(2, 2, 4, 11);
-    compare_interleaved(2, 3, 1, 8);
-    compare_interleaved(2, 3, 6, 6);
-    compare_interleaved(4, 2, 4, 8);
-    compare_interleaved(4, 2, 8, 16);
+    pipeline_compare_loops(1, 3, 4, 8);
+    pipeline_compare_loops(2, 2, 2, 8);
+    pipeline_compare_loops(2, 2, 4, 11);
+    pipeline_compare_loops(2, 2, 5, 10);
+    pipeline_compare_loops(2, 3, 1, 8);
+    pipeline_compare_loops(2, 3, 6, 6);
 }
 
 /* Messages that wait at the sender for a receive. */
@@ -32,7 +22,7 @@ static void large_messages(void **state)
 
     (void)state;
     pipeline_compare(schedules, 3, 2, 2, 4, PIPELINE_MOST_ROWS);
-    compare_interleaved(2, 2, 4, PIPELINE_MOST_ROWS);
+    pipeline_compare_loops(2, 2, 4, PIPELINE_MOST_ROWS);
 }
 
 static const struct CMUnitTest tests[] = {

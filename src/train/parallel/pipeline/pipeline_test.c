@@ -35,13 +35,6 @@ static void four_ranks(void **state)
     compare_schedules(4, 2, 8); /* fewer micro-batches than ranks */
 }
 
-static void eight_ranks(void **state)
-{
-    (void)state;
-    compare_schedules(8, 8, 16);
-    compare_schedules(8, 17, 17);
-}
-
 static void rows_that_do_not_divide(void **state)
 {
     (void)state;
@@ -54,7 +47,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_rank_is_the_plain_network),
     cmocka_unit_test(two_ranks),
     cmocka_unit_test(four_ranks),
-    cmocka_unit_test(eight_ranks),
     cmocka_unit_test(rows_that_do_not_divide),
 };
 
