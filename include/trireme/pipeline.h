@@ -28,6 +28,19 @@
  * one, and the loss function scales (loss_fn returns tri_grad_scaler_scale(scaler, loss), so that
  * tri_pipeline_step returns the scaled loss). tri_ema has the averages of this rank's stages.
  *
+ * With replicas of the stages, tri_ddp or tri_zero (any stage) goes around the pipeline, over another
+ * axis of the mesh:
+ *
+ *     pipe = tri_pipeline(stages, n, &(tri_pipeline_options){
+ *         .group = tri_mesh_group(mesh, "pipeline")});
+ *     model = tri_ddp(pipe, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+ *     opt = tri_adamw(model, 1e-3, NULL);
+ *     loss = tri_pipeline_step(model, x, target, loss_fn, NULL);
+ *
+ * Each pipeline along the axis has rows of its own, of any number, and returns the loss of these;
+ * gradients are averaged once a step, after the last micro-batch, weighted by the rows. Passes
+ * between tri_ddp_no_sync_begin and _end add up before. tri_ddp_join is refused.
+ *
  * A rank whose call fails ends the pipeline for all ranks, which get its reason. So does one that
  * is lost. Make a new one then, over a new group (tri_group_shrink) if a rank is gone.
  */
@@ -124,6 +137,7 @@ typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *targ
  * first ones have a row more if they do not divide; with fewer rows than pieces, as many pieces as
  * rows). Under TRI_NO_GRAD the forward alone. All ranks call it.
  *
+ *   pipe    of tri_pipeline, or what tri_ddp or tri_zero has made of it
  *   x       the batch, on the rank of the first stage; ignored elsewhere, NULL allowed
  *   target  of as many rows, and
  *   loss    on the rank of the last stage; ignored elsewhere, NULL allowed. Called once for each
@@ -135,8 +149,8 @@ typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *targ
  * a second call within one step runs the first.
  *
  * Errors, carried by the result and by the step, after which the pipeline has ended on all ranks:
- * INVALID_ARG (pipe, x, target, loss), MISMATCH (ranks are in different calls), UNSUPPORTED
- * (tri_ddp or tri_zero is around the pipeline), those of the stages and of the group.
+ * INVALID_ARG (pipe, x, target, loss; tri_ddp or tri_zero is around pipe, and is to be given),
+ * MISMATCH (ranks are in different calls), those of the stages and of the group.
  */
 TRI_API tri_tensor *tri_pipeline_step(tri_module *pipe, tri_tensor *x, tri_tensor *target,
                                       tri_pipeline_loss_fn loss, void *arg);

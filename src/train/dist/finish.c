@@ -301,6 +301,8 @@ static tri_status count(trii_unit *unit, trii_step *step, const trii_samples *un
 static void count_alone(trii_unit *unit, const trii_samples *under)
 {
     (void)trii_unit_forget_if_cleared(unit);
+    if (unit->in_parts)
+        return;
     unit->tally.local_count += under->count;
     if (unit->no_sync > 0)
         return;

@@ -279,6 +279,9 @@ struct trii_unit {
     unsigned char *map; /* [n_params]: used by some rank */
     bool promises;      /* some gradient waits for the map (tri_tensor.grad_promised) */
     int no_sync;        /* depth */
+    /* Backward passes are those of the micro-batches of a pipeline, which together are one
+     * (trii_backward_end_parts): they are neither weighted nor counted each by itself. */
+    bool in_parts;
     trii_tally tally;
     bool stopped;
     uint64_t stopped_in; /* generation of the step whose header said so */
@@ -367,6 +370,13 @@ tri_status trii_unit_held(trii_unit *unit, trii_step *step, const tri_tensor *pa
  * by the caller (NO_VALUE: the averages are of pieces, which are bound here). */
 tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const *params,
                             trii_vid *grads, int n, const trii_samples *under) TRI_MUST_CHECK;
+
+/* backward_parts.c. A pipeline's pass of all micro-batches: what their backwards leave, as the gradients
+ * of one backward over so many samples, is averaged after the last of them. end: also after a
+ * failure, whose status is returned. */
+tri_status trii_backward_begin_parts(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
+tri_status trii_backward_end_parts(trii_unit *unit, trii_step *step, int64_t samples,
+                                   tri_status status) TRI_MUST_CHECK;
 
 /* --- between backward and update ------------------------------------------ */
 

@@ -97,6 +97,8 @@ tri_status trii_unit_weigh(trii_unit *unit, trii_step *step, tri_dtype dtype,
     unit->header = NULL;
     unit->seeded = false;
     trii_unit_forget_weight(unit);
+    if (TRII_UNLIKELY(unit->in_parts))
+        return TRI_OK;
     status = trii_unit_remember(unit, step);
     if (status != TRI_OK)
         return status;
@@ -146,6 +148,8 @@ tri_status trii_unit_count(trii_unit *unit, trii_step *step, const trii_samples 
     trii_unit_coll *t;
     tri_status status;
 
+    if (TRII_UNLIKELY(unit->in_parts))
+        return TRI_OK;
     unit->tally.local_count += under->count;
     if (in == TRII_NO_VALUE) {
         unit->tally.local_fixed += under->count;

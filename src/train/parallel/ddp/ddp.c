@@ -60,6 +60,8 @@ static tri_status join_group(trii_ddp *ddp)
     ddp->unit.size = tri_group_size(group);
     ddp->unit.rank = tri_group_rank(group);
     trii_random_stream_set((uint64_t)ddp->unit.rank);
+    if (ddp->is_bare) /* on all ranks, which have the same stages */
+        ddp->unit.size = 1;
     if (ddp->unit.size > 1) {
         ddp->unit.group = tri_group_ref(group);
         trii_forked_watch();
@@ -220,11 +222,24 @@ static tri_status check_devices(trii_ddp *ddp)
     return status;
 }
 
+/* Stages of a pipeline need not have any: other ranks of it do. */
+static bool trains_nothing(tri_module *net)
+{
+    for (int64_t i = 0; i < tri_module_state_count(net); i++)
+        if (tri_module_state(net, i).parameter && tri_module_state(net, i).tensor->requires_grad)
+            return false;
+    return true;
+}
+
 static tri_status add_parameters(trii_ddp *ddp)
 {
     int64_t total = tri_module_state_count(ddp->net);
-    tri_status status = trii_unit_room(&ddp->unit, (size_t)total);
+    tri_status status;
 
+    ddp->is_bare = tri_module_unwrapped(ddp->net)->stages != NULL && trains_nothing(ddp->net);
+    if (ddp->is_bare)
+        return TRI_OK;
+    status = trii_unit_room(&ddp->unit, (size_t)total);
     for (int64_t i = 0; i < total && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(ddp->net, i);
 
@@ -408,20 +423,24 @@ static void forward_there(const trii_ddp *ddp, tri_tensor *const *in, int n_in, 
     trii_free(there);
 }
 
+tri_status trii_ddp_enter(tri_module *model)
+{
+    trii_ddp *ddp = model->data;
+
+    trii_random_stream_set((uint64_t)ddp->unit.rank);
+    return ddp->unit.group != NULL && model->training ? before_forward(ddp) : TRI_OK;
+}
+
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out)
 {
-    trii_ddp *ddp = self->data;
+    const trii_ddp *ddp = self->data;
+    tri_status status = trii_ddp_enter(self);
 
-    trii_random_stream_set((uint64_t)ddp->unit.rank);
-    if (ddp->unit.group != NULL && self->training) {
-        tri_status status = before_forward(ddp);
-
-        if (status != TRI_OK) {
-            for (int i = 0; i < n_out; i++)
-                out[i] = trii_forward_failed(status);
-            return;
-        }
+    if (TRII_UNLIKELY(status != TRI_OK)) {
+        for (int i = 0; i < n_out; i++)
+            out[i] = trii_forward_failed(status);
+        return;
     }
     if (TRII_LIKELY(ddp->device == NULL && ddp->output == NULL))
         tri_forward_n(ddp->net, in, n_in, out, n_out);

@@ -45,6 +45,7 @@ typedef struct trii_ddp {
     const char *const *units;          /* [n_units], of tri_zero_options; while it is made */
     int n_units;
     tri_device devices[2];
+    bool is_bare; /* the network is a pipeline's stages that train nothing on this rank */
 } trii_ddp;
 
 /* ddp_verify.c. Collective. `contents`: compare values too, else names, types and shapes. */
@@ -81,6 +82,8 @@ trii_ddp *trii_ddp_of(const tri_module *model);
 /* The same for a call, which it names: INVALID_ARG, or the status of a model that failed. */
 tri_status trii_ddp_need(const tri_module *model, const char *call,
                          trii_ddp **ddp_out) TRI_MUST_CHECK;
+/* What comes before the network's own forward, for what runs that in its place. */
+tri_status trii_ddp_enter(tri_module *model) TRI_MUST_CHECK;
 /* What failed here: peers that are where the ranks meet get the reason. */
 tri_status trii_ddp_tell(tri_group *group, tri_status status);
 

@@ -204,6 +204,10 @@ tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: loss is NULL");
     if (status == TRI_OK && update == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update is NULL");
+    if (status == TRI_OK && tri_module_unwrapped(ddp->net)->stages != NULL)
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                           "ddp_join: the pipeline would need rows of which there are none: end "
+                           "all replicas with the last batch that each of them has");
     if (status != TRI_OK || ddp->unit.group == NULL)
         return status;
     ddp->unit.throws = opt != NULL && opt->throw_on_early_termination;

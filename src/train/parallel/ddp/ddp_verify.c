@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "comm/group/join/world.h"
+#include "train/dist/pipeline_stages.h"
 #include "train/parallel/ddp/ddp.h"
 #include "comm/reducer/agreement.h"
 #include "train/tensor/piece.h"
@@ -197,6 +198,12 @@ tri_status trii_replica_check(tri_module *net, const tri_group *group)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "%s is cut over ranks of this group (tri_parallelize), which have "
                              "other parts of it: give the group of another axis of the mesh",
+                             entry.name);
+        if (entry.tensor->staged != NULL &&
+            trii_group_meets(entry.tensor->staged->of->group, group))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s is in a stage of a pipeline, of which other ranks of this group "
+                             "have other stages: give the group of another axis of the mesh",
                              entry.name);
     }
     return TRI_OK;

@@ -320,7 +320,7 @@ tri_tensor *(tri_pipeline_step)(tri_module *pipe, tri_tensor *x, tri_tensor *tar
                                 tri_pipeline_loss_fn loss, void *arg)
 {
     trii_step *step = trii_step_current();
-    trii_pipeline *p = trii_pipeline_of(pipe);
+    trii_pipeline *p = trii_pipeline_of(tri_module_unwrapped(pipe));
     tri_status status = tri_module_status(pipe);
 
     if (step == NULL)
@@ -336,5 +336,5 @@ tri_tensor *(tri_pipeline_step)(tri_module *pipe, tri_tensor *x, tri_tensor *tar
     }
     return trii_pipeline_pass(
         p, trii_step_modes(step).no_grad ? TRII_PIPELINE_LOSS : TRII_PIPELINE_TRAIN,
-        &(trii_pipeline_inputs){x, target, loss, arg});
+        &(trii_pipeline_inputs){pipe, x, target, loss, arg});
 }

@@ -92,11 +92,23 @@ tri_status trii_pipeline_skips_make(trii_pipeline *p) TRI_MUST_CHECK;
 /* Records one pass of all micro-batches; never NULL. x, target, loss: where this rank needs
  * them. */
 typedef struct trii_pipeline_inputs {
+    tri_module *model; /* what tri_pipeline_step was given; NULL: a forward of the pipeline */
     tri_tensor *x, *target;
     tri_pipeline_loss_fn loss;
     void *arg;
 } trii_pipeline_inputs;
 tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
                                const trii_pipeline_inputs *inputs);
+
+/* pipeline_replicas.c: where the model is one of tri_ddp or tri_zero around the pipeline, so that
+ * ranks with the same stages average. check: whether it is of all parameters here, if they have
+ * one. begin and end around what is recorded; `rows` are known at the end. */
+tri_status trii_pipeline_replicas_check(const trii_pipeline *p, const tri_module *model,
+                                        trii_pipeline_call call) TRI_MUST_CHECK;
+tri_status trii_pipeline_replicas_begin(tri_module *model, trii_step *step,
+                                        trii_pipeline_call call) TRI_MUST_CHECK;
+tri_status trii_pipeline_replicas_end(tri_module *model, trii_step *step, trii_pipeline_call call,
+                                      const int64_t *rows, tri_status status) TRI_MUST_CHECK;
+void trii_pipeline_replicas_abort(const tri_module *model, const char *why);
 
 #endif

@@ -143,25 +143,11 @@ static tri_status check_rows(const char *name, tri_tensor *batch)
     return TRI_OK;
 }
 
-/* tri_ddp and tri_zero would average each micro-batch for itself, by counts that a stage has not.
- */
-static tri_status check_strategies(const trii_pipeline *p)
-{
-    for (int k = 0; k < p->first[p->n_local]; k++)
-        for (int64_t i = 0; i < tri_module_state_count(p->parts[k]); i++)
-            if (tri_module_state(p->parts[k], i).tensor->placed != NULL)
-                return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                                 "%s is averaged by tri_ddp or tri_zero: a pipeline has its "
-                                 "parameters to itself",
-                                 tri_module_state(p->parts[k], i).name);
-    return TRI_OK;
-}
-
 /* What this rank's stages need beside messages. */
 static tri_status check_inputs(pass *t)
 {
     const trii_pipeline_inputs *in = t->inputs;
-    tri_status status = check_strategies(t->p);
+    tri_status status = trii_pipeline_replicas_check(t->p, in->model, t->call);
 
     if (status == TRI_OK && is_here(t, 0)) {
         status = check_rows("x", in->x);
@@ -621,6 +607,7 @@ static tri_tensor *give_up(const pass *t, tri_status status)
     (void)snprintf(line, sizeof(line), "%s", tri_last_error());
     if (t->p->group != NULL)
         tri_group_abort(t->p->group, line);
+    trii_pipeline_replicas_abort(t->inputs->model, line);
     trii_err_set("%s", line);
     if (t->step != NULL && t->step->failed == TRI_OK)
         trii_step_fail(t->step, status);
@@ -664,10 +651,12 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         status = trii_pipeline_ties_begin(p, t.step);
     if (status == TRI_OK) {
         p->generation = t.step->generation;
-        status = record_all(&t);
+        status = trii_pipeline_replicas_begin(inputs->model, t.step, call);
     }
     if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
         status = trii_pipeline_ties_end(p, t.step);
+    if (status == TRI_OK)
+        status = trii_pipeline_replicas_end(inputs->model, t.step, call, &t.rows, record_all(&t));
     if (status == TRI_OK)
         status = trii_pipeline_random_set(&t.random, used_microbatches(&t));
     if (status == TRI_OK)
