@@ -18,6 +18,7 @@
 #include "train/checkpoint/transfer.h"
 #include "train/checkpoint/weights.h"
 #include "train/nn/module.h"
+#include "train/optim/staged_updates.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
 
@@ -172,15 +173,23 @@ static tri_status check_module(tri_module *module, const trii_part_reader *part)
 {
     int64_t n = trii_part_count(part);
     tri_state_source *sources = trii_alloc((size_t)n, sizeof(*sources), "state sources");
+    const trii_stages *stages = tri_module_unwrapped(module)->stages;
+    int64_t n_here = 0;
     tri_status status = TRI_OK;
 
     if (sources == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (stages != NULL && n != stages->count)
+        status =
+            TRII_FAIL(TRI_ERR_FORMAT, "%s: %" PRId64 " tensors, all stages together have %" PRId64,
+                      part->path, n, stages->count);
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
         tri_safetensors_entry e = trii_part_at(part, i);
         int64_t at = trii_module_entry(module, e.name);
         tri_state_entry state = {.name = NULL};
 
+        if (at < 0 && stages != NULL) /* another rank's */
+            continue;
         if (at >= 0)
             state = tri_module_state(module, at);
         if (trii_held_of(state.tensor) != NULL)
@@ -192,12 +201,12 @@ static tri_status check_module(tri_module *module, const trii_part_reader *part)
                 e.shape[d] = tri_tensor_size(state.tensor, d);
         }
         /* No data is read. */
-        sources[i] =
+        sources[n_here] =
             (tri_state_source){.name = e.name, .dtype = e.dtype, .ndim = e.ndim, .data = ""};
-        memcpy(sources[i].shape, e.shape, sizeof(e.shape));
+        memcpy(sources[n_here++].shape, e.shape, sizeof(e.shape));
     }
     if (status == TRI_OK) {
-        status = trii_module_fits(module, sources, n, NULL);
+        status = trii_module_fits(module, sources, n_here, NULL);
         if (status != TRI_OK) /* the file is at fault */
             status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s",
                                    part->path);
@@ -213,18 +222,56 @@ static tri_status load_module(tri_module *module, trii_part_reader *part)
     for (int64_t i = 0; i < trii_part_count(part) && status == TRI_OK; i++) {
         int64_t at = trii_module_entry(module, trii_part_at(part, i).name);
 
-        status = trii_part_load(part, i, tri_module_state(module, at).tensor);
+        if (at >= 0) /* else it is in a stage of another rank */
+            status = trii_part_load(part, i, tri_module_state(module, at).tensor);
     }
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "%s", part->path);
 }
 
+/* The numbers of updates of this rank's parameters, among those of all stages. */
+typedef struct updates {
+    const tri_optimizer *of; /* NULL: the optimizer has all parameters */
+    int64_t *places;         /* [parameters]; owned */
+    int64_t n;               /* of all stages */
+} updates;
+
+static tri_status check_updates(const updates *u, const trii_part_reader *part, int64_t index)
+{
+    const tri_safetensors_entry e = trii_part_at(part, index);
+
+    return e.dtype == TRI_DTYPE_I64 && e.ndim == 1 && e.shape[0] == u->n
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_FORMAT,
+                           "%s: tensor %s is of another number of parameters than the %" PRId64
+                           " of all stages",
+                           part->path, e.name, u->n);
+}
+
+static tri_status load_updates(const updates *u, trii_part_reader *part, int64_t index,
+                               tri_tensor *tensor)
+{
+    int64_t *here = trii_tensor_data(tensor);
+    const void *data;
+    tri_status status = trii_part_range(part, index, 0, u->n, &data);
+
+    for (int64_t i = 0; i < tri_tensor_numel(tensor) && status == TRI_OK; i++)
+        memcpy(&here[i], (const char *)data + (size_t)u->places[i] * sizeof(*here), sizeof(*here));
+    return status;
+}
+
+static bool is_updates(const updates *u, const tri_tensor *tensor)
+{
+    return u != NULL && u->of != NULL && trii_optimizer_counts(u->of, tensor);
+}
+
+/* updates: NULL: the list is of no optimizer. */
 static tri_status check_list(const trii_state_list *list, const char *whose,
-                             const trii_part_reader *part)
+                             const trii_part_reader *part, const updates *u)
 {
     int64_t n = list->count(list);
     tri_status status = TRI_OK;
 
-    if (trii_part_count(part) != n)
+    if (trii_part_count(part) != n && (u == NULL || u->of == NULL))
         return TRII_FAIL(TRI_ERR_FORMAT,
                          "%s: %" PRId64 " tensors, the %s has %" PRId64
                          ": made with other options?",
@@ -235,19 +282,23 @@ static tri_status check_list(const trii_state_list *list, const char *whose,
 
         if (at < 0)
             return TRII_FAIL(TRI_ERR_FORMAT, "%s: no tensor %s", part->path, state.name);
-        status = check_state(part, at, state);
+        status =
+            is_updates(u, state.tensor) ? check_updates(u, part, at) : check_state(part, at, state);
     }
     return status;
 }
 
-static tri_status load_list(const trii_state_list *list, trii_part_reader *part)
+static tri_status load_list(const trii_state_list *list, trii_part_reader *part, const updates *u)
 {
     tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < list->count(list) && status == TRI_OK; i++) {
         tri_state_entry state = list->at(list, i);
 
-        status = trii_part_load(part, trii_part_find(part, state.name), state.tensor);
+        int64_t at = trii_part_find(part, state.name);
+
+        status = is_updates(u, state.tensor) ? load_updates(u, part, at, state.tensor)
+                                             : trii_part_load(part, at, state.tensor);
     }
     return status;
 }
@@ -363,8 +414,13 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
                                   tri_optimizer *optimizer)
 {
     const trii_state_list rest = trii_state_of_optimizer(optimizer);
+    const trii_stages *stages = NULL;
     trii_part_reader model = {.path = NULL}, others = {.path = NULL};
+    updates all = {.of = NULL};
     tri_status status = trii_need(checkpoint, "tri_checkpoint_restore", "checkpoint");
+
+    if (tri_module_status(module) == TRI_OK)
+        stages = tri_module_unwrapped(module)->stages;
 
     if (status == TRI_OK)
         status = trii_check_module(module, "tri_checkpoint_restore");
@@ -381,15 +437,24 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
             trii_part_open(checkpoint->dir, &checkpoint->manifest, TRII_OPTIMIZER_NAME, &others);
     if (status == TRI_OK)
         status = check_module(module, &model);
+    if (stages != NULL) /* the others wait for this one */
+        status = trii_ranks_agree(stages->group, status);
+    if (status == TRI_OK && stages != NULL && optimizer != NULL) {
+        all.of = optimizer;
+        status = trii_optimizer_places(optimizer, &all.places, &all.n);
+    }
     if (status == TRI_OK && optimizer != NULL)
-        status = check_list(&rest, TRII_OPTIMIZER_NAME, &others);
+        status = check_list(&rest, TRII_OPTIMIZER_NAME, &others, &all);
+    if (stages != NULL)
+        status = trii_ranks_agree(stages->group, status);
     /* Everything fits: nothing was written before this line. */
     if (status == TRI_OK)
         status = load_module(module, &model);
     if (status == TRI_OK && optimizer != NULL)
-        status = load_list(&rest, &others);
+        status = load_list(&rest, &others, &all);
     if (status == TRI_OK)
         trii_random_state_set(&checkpoint->manifest.random);
+    trii_free(all.places);
     trii_part_close(&others);
     trii_part_close(&model);
     return status;
@@ -415,9 +480,9 @@ tri_status tri_checkpoint_restore_extra(const tri_checkpoint *checkpoint, const 
         return status;
     status = trii_part_open(checkpoint->dir, &checkpoint->manifest, name, &part);
     if (status == TRI_OK)
-        status = check_list(&list, name, &part);
+        status = check_list(&list, name, &part, NULL);
     if (status == TRI_OK)
-        status = load_list(&list, &part);
+        status = load_list(&list, &part, NULL);
     if (status != TRI_OK)
         status = TRII_FAIL_CTX(status, "%s", call);
     trii_part_close(&part);

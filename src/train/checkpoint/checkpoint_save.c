@@ -16,6 +16,7 @@
 #include "comm/group/join/world.h"
 #include "os/pages.h"
 #include "train/checkpoint/snapshot.h"
+#include "train/dist/pipeline_stages.h"
 #include "train/dist/unit.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
@@ -284,10 +285,12 @@ static tri_status check_replica(const char *call, tri_module *module)
         tri_state_entry entry = tri_module_state(module, i);
         const trii_unit *unit = trii_unit_of(entry.tensor);
 
-        if (trii_tensor_is_cut(entry.tensor) && unit != NULL && unit->rank > 0)
+        if ((trii_tensor_is_cut(entry.tensor) || entry.tensor->staged != NULL) && unit != NULL &&
+            unit->rank > 0)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "%s: %s is cut over ranks, and ranks with replicas save the same "
-                             "parts: only those that are first along the other axis of the mesh "
+                             "%s: %s is a part of what ranks save together, and ranks with "
+                             "replicas have the same parts: only those that are first along the "
+                             "other axis of the mesh "
                              "save (its coordinate is 0)",
                              call, entry.name);
     }
@@ -324,10 +327,17 @@ static tri_group *group_of_replicas(tri_module *module)
     return trii_group_get_world();
 }
 
+static trii_stages *stages_of(tri_module *module)
+{
+    return tri_module_status(module) == TRI_OK ? tri_module_unwrapped(module)->stages : NULL;
+}
+
 tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
                        const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
 {
-    tri_group *group = trii_group_of_state(module, optimizer, info);
+    const trii_stages *stages = stages_of(module);
+    tri_group *group =
+        stages != NULL ? stages->group : trii_group_of_state(module, optimizer, info);
 
     return group == NULL && opt != NULL && opt->all_ranks ? group_of_replicas(module) : group;
 }
@@ -338,7 +348,8 @@ tri_group *trii_sharers(tri_module *module)
         const tri_tensor *tensor = tri_module_state(module, i).tensor;
         const trii_unit *unit = trii_is_handle(tensor) ? NULL : trii_unit_of(tensor);
 
-        if (unit != NULL && unit->stage > 0 && unit->size > 1 && trii_tensor_is_cut(tensor))
+        if (unit != NULL && unit->stage > 0 && unit->size > 1 &&
+            (trii_tensor_is_cut(tensor) || tensor->staged != NULL))
             return unit->group;
     }
     return NULL;
@@ -362,6 +373,39 @@ tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder
     return trii_checkpoint_commit(folder, &save);
 }
 
+/* --- of a pipeline -------------------------------------------------------- */
+
+/* All ranks that have a part of the network: along the axis over which layers are cut, along that
+ * of replicas that share the state, and, as a stage may have neither, along the pipeline. */
+static tri_status stages_agree(tri_module *module, tri_group *sharers, tri_status status)
+{
+    tri_group *cut = trii_group_of_cuts(module);
+
+    if (cut != NULL)
+        status = trii_ranks_agree(cut, status);
+    if (sharers != NULL)
+        status = trii_ranks_agree(sharers, status);
+    return trii_ranks_agree(stages_of(module)->group, status);
+}
+
+static tri_status save_stages(const char *folder, tri_module *module, tri_optimizer *optimizer,
+                              const tri_checkpoint_info *info,
+                              const tri_checkpoint_save_options *opt, tri_status status)
+{
+    tri_group *ranks = stages_of(module)->group, *sharers = trii_sharers(module);
+    trii_snapshot snapshot = {.n_parts = 0};
+
+    status = trii_ranks_meet(ranks, "tri_checkpoint_save", status);
+    status = stages_agree(module, sharers, status);
+    if (status == TRI_OK)
+        status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks, sharers);
+    status = stages_agree(module, sharers, status);
+    if (status == TRI_OK && !snapshot.only_gives)
+        status = trii_snapshot_write(&snapshot, folder, opt);
+    trii_snapshot_fini(&snapshot);
+    return stages_agree(module, sharers, status);
+}
+
 tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
                                const tri_checkpoint_info *info,
                                const tri_checkpoint_save_options *opt)
@@ -373,6 +417,8 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
+    if (stages_of(module) != NULL)
+        return save_stages(folder, module, optimizer, info, opt, status);
     /* What is wrong here the others hear, too, unless it is what would tell who they are. */
     ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
     if (sharers != NULL)

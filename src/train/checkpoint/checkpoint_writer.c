@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "train/checkpoint/snapshot.h"
+#include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
 #include "os/clock.h"
 #include "os/process.h"
@@ -209,6 +210,11 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
+    if (status == TRI_OK && tri_module_unwrapped(module)->stages != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: the network is a pipeline, whose ranks save together: "
+                         "tri_checkpoint_save does, and waits",
+                         call);
     /* As tri_checkpoint_save. */
     ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
     if (status == TRI_OK)

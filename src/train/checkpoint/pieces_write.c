@@ -171,6 +171,30 @@ void trii_pieces_told_fini(trii_pieces_told *told)
 
 /* --- all ranks ------------------------------------------------------------ */
 
+static bool has_piece(const json_t *pieces, const json_t *piece)
+{
+    for (size_t i = 0; i < json_array_size(pieces); i++) {
+        const json_t *other = json_array_get(pieces, i);
+
+        if (json_equal(json_object_get(other, "offset"), json_object_get(piece, "offset")) &&
+            json_equal(json_object_get(other, "size"), json_object_get(piece, "size")))
+            return true;
+    }
+    return false;
+}
+
+/* The same piece of two ranks, which have replicas of it, is the first one's. */
+static bool add_pieces(json_t *ours, const json_t *theirs)
+{
+    for (size_t i = 0; i < json_array_size(theirs); i++) {
+        json_t *piece = json_array_get(theirs, i);
+
+        if (!has_piece(ours, piece) && json_array_append(ours, piece) != 0)
+            return false;
+    }
+    return true;
+}
+
 /* Adds a rank's pieces of a tensor to those that are known. */
 static tri_status join_tensor(const char *dir, int rank, json_t *theirs, json_t *by_name,
                               json_t *tensors)
@@ -197,8 +221,9 @@ static tri_status join_tensor(const char *dir, int rank, json_t *theirs, json_t 
         trii_free(shape);
         return status;
     }
-    ok = json_array_extend(json_object_get(ours, "pieces"), json_object_get(theirs, "pieces")) == 0;
-    return ok ? TRI_OK : no_memory(dir);
+    return add_pieces(json_object_get(ours, "pieces"), json_object_get(theirs, "pieces"))
+               ? TRI_OK
+               : no_memory(dir);
 }
 
 /* The file's own size as rank 0 sees it: another host may have a folder of the same name. */

@@ -12,6 +12,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/pages.h"
+#include "train/nn/module.h"
+#include "train/optim/staged_updates.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
 
@@ -93,8 +95,15 @@ typedef struct lists {
     int n;
     tri_group *group;   /* over which tensors are in pieces, or NULL */
     tri_group *sharers; /* over which some are in ranges that are put together first, or NULL */
-    bool has_whole;     /* this rank saves those that are whole */
-    bool only_gives;    /* it has nothing but what others put together */
+    trii_stages
+        *stages;     /* of a pipeline: each rank saves what its stages have, as pieces; or NULL */
+    tri_group *cut;  /* then: over which tensors are cut, which are put together, too, or NULL */
+    trii_held *room; /* then: what the last tensor that was described is */
+    tri_optimizer *optimizer;
+    int64_t *updates; /* then: [n_updates] of the optimizer, of the parameters of all stages */
+    int64_t n_updates;
+    bool has_whole;  /* this rank saves those that are whole */
+    bool only_gives; /* it has nothing but what others put together */
 } lists;
 
 static size_t aligned(size_t bytes)
@@ -123,10 +132,42 @@ static bool is_shared(const lists *all, const trii_held *held)
            (held->shared_by == all->sharers || held->group == all->sharers);
 }
 
-/* What its entry is once it has been put together, and what this rank has of that then: NULL, all
- * of it. */
-static const trii_held *describe(const lists *all, tri_state_entry state,
-                                 tri_safetensors_entry *entry)
+static void make_whole(const trii_held *held, tri_safetensors_entry *entry)
+{
+    entry->ndim = held->ndim;
+    memcpy(entry->shape, held->shape, sizeof(entry->shape));
+    entry->bytes = tri_dtype_size(entry->dtype);
+    for (int d = 0; d < entry->ndim; d++)
+        entry->bytes *= (size_t)entry->shape[d];
+}
+
+/* The optimizer's numbers of updates, which rank 0 saves for all stages. */
+static bool is_updates(const lists *all, const tri_tensor *tensor)
+{
+    return all->updates != NULL && trii_optimizer_counts(all->optimizer, tensor);
+}
+
+/* Of a pipeline: all of a tensor is a piece, that of the rank whose stage has it. */
+static const trii_held *describe_staged(const lists *all, tri_state_entry state,
+                                        const trii_held *held, tri_safetensors_entry *entry)
+{
+    if (held != NULL)
+        make_whole(held, entry);
+    if (is_updates(all, state.tensor)) {
+        entry->shape[0] = all->n_updates;
+        entry->bytes = (size_t)all->n_updates * sizeof(*all->updates);
+        return NULL;
+    }
+    *all->room = (trii_held){.group = all->stages->group, .ndim = entry->ndim};
+    memcpy(all->room->shape, entry->shape, sizeof(entry->shape));
+    all->room->piece = trii_piece_range(0, (int64_t)(entry->bytes / tri_dtype_size(entry->dtype)));
+    return all->room;
+}
+
+/* What its entry is once the ranks that share it have put it together, and what this rank has of
+ * that then: NULL, all of it. */
+static const trii_held *describe_shared(const lists *all, tri_state_entry state,
+                                        tri_safetensors_entry *entry)
 {
     const trii_held *held = trii_held_of(state.tensor);
 
@@ -140,11 +181,16 @@ static const trii_held *describe(const lists *all, tri_state_entry state,
         entry->bytes *= (size_t)trii_piece_count(&held->piece);
         return held;
     }
-    entry->ndim = held->ndim;
-    memcpy(entry->shape, held->shape, sizeof(entry->shape));
-    for (int d = 0; d < entry->ndim; d++)
-        entry->bytes *= (size_t)entry->shape[d];
+    make_whole(held, entry);
     return NULL;
+}
+
+static const trii_held *describe(const lists *all, tri_state_entry state,
+                                 tri_safetensors_entry *entry)
+{
+    const trii_held *held = describe_shared(all, state, entry);
+
+    return all->stages == NULL ? held : describe_staged(all, state, held, entry);
 }
 
 static void count_list(need *n, const lists *all, int k)
@@ -255,7 +301,8 @@ static const tri_metadata *put_pairs(cursor *at, const tri_metadata *pairs, int 
 static tri_status put_together(const lists *all, tri_tensor *tensor, size_t bytes, void *to)
 {
     const trii_held *held = trii_held_of(tensor);
-    size_t size = tri_dtype_size(tri_tensor_dtype(tensor)), own = trii_tensor_bytes(tensor);
+    tri_tensor *here = held->tensor != NULL ? held->tensor : tensor;
+    size_t size = tri_dtype_size(tri_tensor_dtype(tensor)), own = trii_tensor_bytes(here);
     int64_t from = held->shared_by != NULL ? held->from : held->piece.offset[0];
     char *room = to != NULL ? to : trii_alloc(1, bytes, "state that ranks share");
     tri_status status = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
@@ -263,7 +310,7 @@ static tri_status put_together(const lists *all, tri_tensor *tensor, size_t byte
     if (status == TRI_OK) {
         memset(room, 0, bytes); /* each byte is one rank's: their sum is it */
         if (!held->is_replica)
-            status = tri_tensor_copy_out(tensor, room + (size_t)from * size, own);
+            status = tri_tensor_copy_out(here, room + (size_t)from * size, own);
     }
     status = trii_ranks_agree(all->sharers, status);
     if (status == TRI_OK)
@@ -273,15 +320,81 @@ static tri_status put_together(const lists *all, tri_tensor *tensor, size_t byte
     return status;
 }
 
+/* The whole of a tensor that is cut over ranks, each of which has put its part together before. */
+static tri_status join_parts(const lists *all, tri_tensor *tensor, void *part, void *to)
+{
+    const trii_held *held = trii_held_of(tensor);
+    trii_piece whole = {.ndim = held->ndim};
+    size_t size = tri_dtype_size(tri_tensor_dtype(tensor)), bytes;
+    trii_runs own = trii_piece_runs(&held->piece, held->shape, held->ndim), runs;
+    char *room = to;
+    tri_status status = TRI_OK;
+
+    memcpy(whole.size, held->shape, sizeof(whole.size));
+    runs = trii_piece_runs(&whole, held->shape, held->ndim);
+    bytes = size * (size_t)trii_piece_count(&whole);
+    if (room == NULL)
+        room = trii_alloc(1, bytes, "state that ranks share");
+    if (room == NULL)
+        status = TRI_ERR_NO_MEMORY;
+    status = trii_ranks_agree(all->cut, status);
+    if (status == TRI_OK) {
+        memset(room, 0, bytes); /* each byte is one rank's: their sum is it */
+        trii_piece_copy(&own, part, &runs, room, size);
+        status = tri_all_reduce(all->cut, room, room, bytes, TRI_DTYPE_U8, TRI_REDOP_SUM, NULL);
+    }
+    if (room != to)
+        trii_free(room);
+    return status;
+}
+
+static tri_status put_cut(const lists *all, tri_tensor *tensor, void *to)
+{
+    const trii_held *held = trii_held_of(tensor);
+    size_t bytes =
+        tri_dtype_size(tri_tensor_dtype(tensor)) * (size_t)trii_piece_count(&held->piece);
+    void *part = trii_alloc(1, bytes + 1, "part of a tensor");
+    tri_status status = part != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    if (is_shared(all, held)) {
+        tri_status together = put_together(all, tensor, bytes, part);
+
+        status = status == TRI_OK ? together : status;
+    } else if (status == TRI_OK) {
+        status = tri_tensor_copy_out(tensor, part, bytes);
+    }
+    if (all->sharers == NULL || tri_group_rank(all->sharers) == 0) {
+        tri_status met = trii_ranks_agree(all->cut, status);
+
+        status = met == TRI_OK ? join_parts(all, tensor, part, to) : met;
+    }
+    trii_free(part);
+    return status;
+}
+
+/* All that the entry has, on a rank that saves it (else NULL), and in which others have a part. */
+static tri_status fetch(const lists *all, tri_tensor *tensor, size_t bytes, void *to)
+{
+    const trii_held *held = trii_held_of(tensor);
+
+    if (to != NULL && is_updates(all, tensor))
+        memcpy(to, all->updates, bytes);
+    if (is_updates(all, tensor))
+        return TRI_OK;
+    if (all->cut != NULL && held != NULL && held->group == all->cut)
+        return put_cut(all, tensor, to);
+    if (is_shared(all, held))
+        return put_together(all, tensor, bytes, to);
+    return to != NULL ? tri_tensor_copy_out(tensor, to, bytes) : TRI_OK;
+}
+
 static tri_status put_data(cursor *at, const lists *all, tri_tensor *tensor,
                            tri_safetensors_entry *entry)
 {
     tri_status status;
 
     entry->data = at->data;
-    status = is_shared(all, trii_held_of(tensor))
-                 ? put_together(all, tensor, entry->bytes, at->data)
-                 : tri_tensor_copy_out(tensor, at->data, entry->bytes);
+    status = fetch(all, tensor, entry->bytes, at->data);
     at->data += aligned(entry->bytes);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "state %s", entry->name);
 }
@@ -351,12 +464,6 @@ static tri_status put_piece(cursor *at, const lists *all, const char *part, tri_
     return status == TRI_OK && box->piece.parts > 1 ? separate(box, entry) : status;
 }
 
-/* A tensor of which this rank gives others what it has, and saves nothing. */
-static tri_status give(const lists *all, tri_tensor *tensor, size_t bytes)
-{
-    return is_shared(all, trii_held_of(tensor)) ? put_together(all, tensor, bytes, NULL) : TRI_OK;
-}
-
 static tri_status put_entry(cursor *at, const lists *all, int k, tri_state_entry state,
                             trii_part *part)
 {
@@ -369,7 +476,7 @@ static tri_status put_entry(cursor *at, const lists *all, int k, tri_state_entry
                          "before it",
                          state.name);
     if (all->only_gives || (held == NULL && !all->has_whole))
-        return give(all, state.tensor, entry.bytes);
+        return fetch(all, state.tensor, entry.bytes, NULL);
     if (held != NULL)
         return put_piece(at, all, all->name[k], state);
     part->n++;
@@ -422,11 +529,44 @@ tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
     return group;
 }
 
+tri_group *trii_group_of_cuts(tri_module *module)
+{
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+
+        if (trii_tensor_is_cut(tensor))
+            return tensor->held->group;
+    }
+    return NULL;
+}
+
+/* Collective over the pipeline's ranks: what they save together. All of its ranks only give where
+ * one of them does: a stage may have nothing that says which of several pipelines saves. */
+static tri_status look_at_stages(lists *all, tri_module *module, tri_optimizer *optimizer)
+{
+    int32_t gives;
+    tri_status status = TRI_OK;
+
+    all->stages = tri_module_unwrapped(module)->stages;
+    if (all->stages == NULL)
+        return TRI_OK;
+    all->cut = trii_group_of_cuts(module);
+    all->group = all->stages->group;
+    all->optimizer = optimizer;
+    gives = all->only_gives || (all->cut != NULL && tri_group_rank(all->cut) > 0);
+    status = tri_all_reduce(all->group, &gives, &gives, 1, TRI_DTYPE_I32, TRI_REDOP_MAX, NULL);
+    all->only_gives = gives != 0;
+    if (status == TRI_OK && optimizer != NULL)
+        status = trii_optimizer_gather_counts(optimizer, &all->updates, &all->n_updates);
+    return status;
+}
+
 tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimizer *optimizer,
                               const tri_checkpoint_info *info, tri_group *ranks, tri_group *sharers)
 {
     tri_metadata texts[TRII_MAX_EXTRAS];
-    lists all = {.n = 0};
+    trii_held room;
+    lists all = {.n = 0, .room = &room};
     int n_texts = 0;
     tri_status status = TRI_OK;
     cursor at;
@@ -434,17 +574,21 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
 
     s->ranks = ranks;
     all.group = trii_group_of_state(module, optimizer, info);
-    s->pieces = (trii_piece_list){.group = all.group};
-    if (all.group != NULL)
-        s->pieces.rank = tri_group_rank(all.group);
     all.sharers = sharers;
     all.only_gives = sharers != NULL && tri_group_rank(sharers) > 0;
     all.has_whole = ranks == NULL || tri_group_rank(ranks) == 0;
-    if (!all.has_whole ||
-        sharers != NULL) /* copies of rank 0 run its steps, in which we take part */
-        status = tri_run();
-    if (status != TRI_OK)
+    if (!all.has_whole || sharers != NULL || tri_module_unwrapped(module)->stages != NULL)
+        status = tri_run(); /* copies of rank 0 run its steps, in which we take part */
+    if (status == TRI_OK)
+        status = look_at_stages(&all, module, optimizer);
+    s->only_gives = all.only_gives;
+    s->pieces = (trii_piece_list){.group = all.group};
+    if (all.group != NULL)
+        s->pieces.rank = tri_group_rank(all.group);
+    if (status != TRI_OK) {
+        trii_free(all.updates);
         return status;
+    }
     add_list(&all, trii_state_of_module(module), TRII_MODEL_NAME);
     if (optimizer != NULL)
         add_list(&all, trii_state_of_optimizer(optimizer), TRII_OPTIMIZER_NAME);
@@ -458,8 +602,10 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
     }
     n = count(&all, texts, n_texts, info);
     status = make_room(s, &n);
-    if (status != TRI_OK)
+    if (status != TRI_OK) {
+        trii_free(all.updates);
         return status;
+    }
     s->pieces.n = n.boxes;
     s->pieces.boxes = s->boxes;
     s->pieces.entries = s->entries + (n.entries - n.boxes);
@@ -471,6 +617,7 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
                   .pair = s->pairs};
     for (int k = 0; k < all.n && status == TRI_OK; k++)
         status = put_list(&at, &all, k, &s->parts[k]);
+    trii_free(all.updates);
     s->n_parts = all.n;
     s->info = (tri_checkpoint_info){0};
     if (status == TRI_OK && info != NULL) {

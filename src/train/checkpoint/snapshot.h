@@ -33,6 +33,7 @@ typedef struct trii_snapshot {
     const tri_metadata *texts; /* [n_texts] */
     int n_texts;
     trii_random_state random;
+    bool only_gives;        /* other ranks save it all */
     tri_group *ranks;       /* that save together; NULL: this process alone */
     trii_piece_list pieces; /* what is not whole; of ranks other than 0 nothing else is copied */
 
@@ -57,6 +58,8 @@ tri_status trii_snapshot_take(trii_snapshot *snapshot, tri_module *module, tri_o
                               const tri_checkpoint_info *info, tri_group *ranks,
                               tri_group *sharers) TRI_MUST_CHECK;
 void trii_snapshot_fini(trii_snapshot *snapshot);
+/* The ranks over which tensors of the module are cut; NULL: none is. */
+tri_group *trii_group_of_cuts(tri_module *module);
 
 /* --- checkpoint_save.c ---------------------------------------------------- */
 

@@ -1,0 +1,257 @@
+/* pipeline_files_test.c - checkpoints of pipelines: on other numbers of stages, with replicas that
+ * share the optimizer, and by one process, with the bits that were saved. */
+#include "testing/pipeline_ranks.h"
+#include "testing/scratch.h"
+
+enum { M = 2, ROWS = 8, STEPS = 3, STAGES = 6 };
+
+typedef struct shape {
+    int ranks, cuts; /* of the pipeline; stages */
+    int data, zero;  /* replicas, which share the optimizer by this stage; 0: by tri_ddp */
+    tri_pipeline_schedule schedule;
+} shape;
+
+typedef struct file_job {
+    char folder[256];
+    shape at;
+    bool is_saved;     /* there is a checkpoint, which is restored; else one is saved */
+    tri_module *model; /* of one process: what was saved */
+    tri_optimizer *opt;
+    pipeline_result *after; /* parameters, so many steps later */
+} file_job;
+
+static tri_module *build(void)
+{
+    tri_module *stages[STAGES];
+
+    pipeline_stages(stages, STAGES, true);
+    return tri_nn_sequential_of(STAGES, stages);
+}
+
+static tri_optimizer *optimize(tri_module *model)
+{
+    return tri_adamw(model, 0.05, NULL);
+}
+
+static tri_status train(tri_module *model, tri_optimizer *opt, bool plain, int first)
+{
+    tri_status status = TRI_OK;
+
+    for (int s = first; s < first + STEPS && status == TRI_OK; s++) {
+        tri_tensor *x = pipeline_batch(s, ROWS, PIPELINE_WIDTH);
+        tri_tensor *y = pipeline_batch(s, ROWS, PIPELINE_OUT);
+
+        for (int i = 0; i < M && plain; i++)
+            tri_backward(tri_mul_scalar(
+                tri_mse_loss(tri_forward(model, tri_narrow(x, 0, i * (ROWS / M), ROWS / M)),
+                             tri_narrow(y, 0, i * (ROWS / M), ROWS / M), NULL),
+                1.0 / M));
+        if (!plain)
+            (void)tri_pipeline_step(model, x, y, pipeline_mse, NULL);
+        (void)tri_clip_grad_norm(opt, 0.05);
+        status = tri_optimizer_step(opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+        tri_tensor_unref(x);
+        tri_tensor_unref(y);
+    }
+    return status;
+}
+
+static tri_module *wrap(const shape *at, tri_module *pipe, tri_group *data)
+{
+    if (at->data == 1)
+        return pipe;
+    return at->zero > 0 ? tri_zero(pipe, &(tri_zero_options){.group = data, .stage = at->zero})
+                        : tri_ddp(pipe, &(tri_ddp_options){.group = data});
+}
+
+static const char *bits_differ(rank_env *env, const char *name, tri_tensor *got, tri_tensor *want)
+{
+    char a[PIPELINE_WIDTH * PIPELINE_WIDTH * 8], b[sizeof(a)];
+    size_t bytes = (size_t)tri_tensor_numel(got) * tri_dtype_size(tri_tensor_dtype(got));
+
+    RANK_TRY(env, tri_tensor_copy_out(got, a, bytes));
+    RANK_TRY(env, tri_tensor_copy_out(want, b, bytes));
+    return memcmp(a, b, bytes) == 0 ? NULL
+                                    : RANK_FAIL(env, "rank %d of %d: %s is not what was saved",
+                                                env->rank, env->size, name);
+}
+
+/* What this rank has of what was saved; states only where it has all of them. */
+static const char *check_restored(rank_env *env, tri_module *model, tri_optimizer *opt)
+{
+    const file_job *j = env->arg;
+    const char *wrong = NULL;
+
+    trii_mutex_lock(&pipeline_writing);
+    for (int64_t i = 0; i < tri_module_state_count(model) && wrong == NULL; i++) {
+        tri_state_entry e = tri_module_state(model, i);
+
+        wrong = bits_differ(env, e.name, e.tensor, tri_module_find(j->model, e.name));
+    }
+    for (int64_t i = 0; i < tri_optimizer_state_count(opt) && wrong == NULL && j->at.zero == 0;
+         i++) {
+        tri_state_entry e = tri_optimizer_state(opt, i);
+
+        for (int64_t k = 0; k < tri_optimizer_state_count(j->opt) && wrong == NULL; k++)
+            if (strcmp(e.name, tri_optimizer_state(j->opt, k).name) == 0 &&
+                strcmp(e.name, "step") != 0)
+                wrong = bits_differ(env, e.name, e.tensor, tri_optimizer_state(j->opt, k).tensor);
+    }
+    trii_mutex_unlock(&pipeline_writing);
+    return wrong;
+}
+
+static const char *save_here(rank_env *env, tri_mesh *mesh, tri_module *model, tri_optimizer *opt)
+{
+    const file_job *j = env->arg;
+    const tri_checkpoint_info info = {.step = STEPS};
+
+    RANK_TRY(env, train(model, opt, false, 0));
+    if (j->at.zero > 0 || tri_mesh_coordinate(mesh, "data") == 0)
+        RANK_TRY(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL));
+    else
+        RANK_FAILS(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL),
+                   TRI_ERR_INVALID_ARG, "first along the other axis");
+    return NULL;
+}
+
+static const char *restore_here(rank_env *env, tri_module *model, tri_optimizer *opt)
+{
+    const file_job *j = env->arg;
+    pipeline_result *own = calloc(1, sizeof(*own));
+    tri_checkpoint *checkpoint = NULL;
+    const char *wrong;
+
+    RANK_TRY(env, tri_checkpoint_open(j->folder, &checkpoint));
+    RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, opt));
+    tri_checkpoint_close(checkpoint);
+    wrong = check_restored(env, model, opt);
+    if (wrong != NULL)
+        return wrong;
+    RANK_TRY(env, train(model, opt, false, STEPS));
+    RANK_TRY(env, pipeline_read(model, own));
+    trii_mutex_lock(&pipeline_writing);
+    wrong = pipeline_differs(env, own, j->after, 1e-9);
+    trii_mutex_unlock(&pipeline_writing);
+    free(own);
+    return wrong;
+}
+
+static const char *file_rank(rank_env *env)
+{
+    const file_job *j = env->arg;
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+    tri_optimizer *opt;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->at.data, j->at.ranks),
+                                  (const char *[]){"data", "pipeline"}, &mesh));
+    model = tri_pipeline_split(build(), NULL, j->at.cuts,
+                               &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline"),
+                                                       .n_microbatches = M,
+                                                       .schedule = j->at.schedule});
+    model = wrap(&j->at, model, tri_mesh_group(mesh, "data"));
+    RANK_TRY(env, tri_module_status(model));
+    opt = optimize(model);
+    wrong = j->is_saved ? restore_here(env, model, opt) : save_here(env, mesh, model, opt);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return wrong;
+}
+
+static void run(file_job *j, shape at)
+{
+    j->at = at;
+    run_threads(at.data * at.ranks, &(tri_group_options){.engine = "shm"}, file_rank, j);
+}
+
+/* By one process: what the checkpoint has, and the steps after it. */
+static void read_alone(file_job *j)
+{
+    tri_checkpoint *checkpoint = NULL;
+    tri_module *model = build();
+    tri_optimizer *opt = optimize(model);
+
+    j->model = build();
+    j->opt = optimize(j->model);
+    CHECK_OK(tri_checkpoint_open(j->folder, &checkpoint));
+    CHECK_OK(tri_checkpoint_restore(checkpoint, j->model, j->opt));
+    CHECK_OK(tri_checkpoint_restore(checkpoint, model, opt));
+    tri_checkpoint_close(checkpoint);
+    CHECK_OK(train(model, opt, true, STEPS));
+    CHECK_OK(pipeline_read(model, j->after));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    j->is_saved = true;
+}
+
+static void forget(file_job *j)
+{
+    tri_optimizer_destroy(j->opt);
+    tri_module_destroy(j->model);
+    j->model = NULL;
+}
+
+static const shape shapes[] = {
+    {.ranks = 2, .cuts = 2, .data = 1},
+    {.ranks = 2, .cuts = 4, .data = 1, .schedule = TRI_PIPELINE_INTERLEAVED},
+    {.ranks = 2, .cuts = 2, .data = 2},
+    {.ranks = 2, .cuts = 2, .data = 2, .zero = 1},
+};
+
+static void checkpoints_move_between_numbers_of_stages(void **state)
+{
+    scratch s;
+
+    (void)state;
+    for (size_t k = 0; k < TRII_COUNT_OF(shapes); k++) {
+        file_job j = {.after = pipeline_result_new()};
+
+        scratch_begin(&s);
+        snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+        run(&j, shapes[k]);
+        read_alone(&j);
+        for (size_t i = 0; i < TRII_COUNT_OF(shapes); i++)
+            run(&j, shapes[i]);
+        run(&j, (shape){.ranks = 3, .cuts = 3, .data = 1});
+        forget(&j);
+        free(j.after);
+        scratch_end(&s);
+    }
+}
+
+/* What one process saves, stages load. */
+static void stages_load_what_one_process_saves(void **state)
+{
+    file_job j = {.after = pipeline_result_new(), .model = build()};
+    const tri_checkpoint_info info = {.step = STEPS};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+    j.opt = optimize(j.model);
+    CHECK_OK(train(j.model, j.opt, true, 0));
+    CHECK_OK(tri_checkpoint_save(j.folder, j.model, j.opt, &info, NULL));
+    forget(&j);
+    read_alone(&j);
+    run(&j, shapes[0]);
+    run(&j, shapes[3]);
+    forget(&j);
+    free(j.after);
+    scratch_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(checkpoints_move_between_numbers_of_stages),
+    cmocka_unit_test(stages_load_what_one_process_saves),
+};
+
+TEST_MAIN(tests)
