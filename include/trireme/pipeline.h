@@ -20,16 +20,23 @@
  * computes. Ranks wait in the call for the shapes that come from the stage before, not for its
  * results.
  *
- * Every rank updates and saves its own stages only (tri_save: a path for each rank). A rank whose
- * stages have no parameters makes an optimizer all the same, which updates nothing.
+ * Every rank updates its own stages only. A rank whose stages have no parameters makes an optimizer
+ * all the same, which updates nothing.
+ *
+ * tri_checkpoint_save and tri_checkpoint_restore are calls of all ranks. The first writes one
+ * checkpoint under the names of the whole network, and the optimizer's as one process has it, which
+ * is restored with any other number of stages, or none (of an optimizer whose groups list
+ * parameters in the order of the network). With tri_ddp around the pipeline those ranks save that
+ * are first along the data axis, with tri_zero all. tri_save writes this rank's stages: give each
+ * rank a path of its own.
  *
  * What is over all gradients is over those of all stages: all ranks call tri_clip_grad_norm, and
  * get the norm that one process gets, bit for bit; likewise tri_grad_scaler, of which each rank has
  * one, and the loss function scales (loss_fn returns tri_grad_scaler_scale(scaler, loss), so that
  * tri_pipeline_step returns the scaled loss). tri_ema has the averages of this rank's stages.
  *
- * With replicas of the stages, tri_ddp or tri_zero (any stage) goes around the pipeline, over another
- * axis of the mesh:
+ * With replicas of the stages, tri_ddp or tri_zero (any stage) goes around the pipeline, over
+ * another axis of the mesh:
  *
  *     pipe = tri_pipeline(stages, n, &(tri_pipeline_options){
  *         .group = tri_mesh_group(mesh, "pipeline")});

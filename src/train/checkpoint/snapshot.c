@@ -95,13 +95,14 @@ typedef struct lists {
     int n;
     tri_group *group;   /* over which tensors are in pieces, or NULL */
     tri_group *sharers; /* over which some are in ranges that are put together first, or NULL */
-    trii_stages
-        *stages;     /* of a pipeline: each rank saves what its stages have, as pieces; or NULL */
-    tri_group *cut;  /* then: over which tensors are cut, which are put together, too, or NULL */
-    trii_held *room; /* then: what the last tensor that was described is */
+    /* Of a pipeline: each rank saves what its stages have, as pieces; or NULL. Then: over which
+     * tensors are cut, which are put together, too, or NULL; what the last tensor that was
+     * described is; the optimizer's numbers of updates, of the parameters of all stages. */
+    trii_stages *stages;
+    tri_group *cut;
+    trii_held *room;
     tri_optimizer *optimizer;
-    int64_t *updates; /* then: [n_updates] of the optimizer, of the parameters of all stages */
-    int64_t n_updates;
+    int64_t *updates, n_updates;
     bool has_whole;  /* this rank saves those that are whole */
     bool only_gives; /* it has nothing but what others put together */
 } lists;
@@ -545,11 +546,8 @@ tri_group *trii_group_of_cuts(tri_module *module)
 static tri_status look_at_stages(lists *all, tri_module *module, tri_optimizer *optimizer)
 {
     int32_t gives;
-    tri_status status = TRI_OK;
+    tri_status status;
 
-    all->stages = tri_module_unwrapped(module)->stages;
-    if (all->stages == NULL)
-        return TRI_OK;
     all->cut = trii_group_of_cuts(module);
     all->group = all->stages->group;
     all->optimizer = optimizer;
@@ -577,9 +575,11 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
     all.sharers = sharers;
     all.only_gives = sharers != NULL && tri_group_rank(sharers) > 0;
     all.has_whole = ranks == NULL || tri_group_rank(ranks) == 0;
-    if (!all.has_whole || sharers != NULL || tri_module_unwrapped(module)->stages != NULL)
+    if (ranks != NULL && tri_module_unwrapped(module)->stages != NULL)
+        all.stages = tri_module_unwrapped(module)->stages;
+    if (!all.has_whole || sharers != NULL || all.stages != NULL)
         status = tri_run(); /* copies of rank 0 run its steps, in which we take part */
-    if (status == TRI_OK)
+    if (status == TRI_OK && all.stages != NULL)
         status = look_at_stages(&all, module, optimizer);
     s->only_gives = all.only_gives;
     s->pieces = (trii_piece_list){.group = all.group};

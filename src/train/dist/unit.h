@@ -371,9 +371,9 @@ tri_status trii_unit_held(trii_unit *unit, trii_step *step, const tri_tensor *pa
 tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const *params,
                             trii_vid *grads, int n, const trii_samples *under) TRI_MUST_CHECK;
 
-/* backward_parts.c. A pipeline's pass of all micro-batches: what their backwards leave, as the gradients
- * of one backward over so many samples, is averaged after the last of them. end: also after a
- * failure, whose status is returned. */
+/* backward_parts.c. A pipeline's pass of all micro-batches: what their backwards leave, as the
+ * gradients of one backward over so many samples, is averaged after the last of them. end: also
+ * after a failure, whose status is returned. */
 tri_status trii_backward_begin_parts(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
 tri_status trii_backward_end_parts(trii_unit *unit, trii_step *step, int64_t samples,
                                    tri_status status) TRI_MUST_CHECK;

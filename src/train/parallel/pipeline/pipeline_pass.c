@@ -653,10 +653,12 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         p->generation = t.step->generation;
         status = trii_pipeline_replicas_begin(inputs->model, t.step, call);
     }
-    if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
-        status = trii_pipeline_ties_end(p, t.step);
-    if (status == TRI_OK)
-        status = trii_pipeline_replicas_end(inputs->model, t.step, call, &t.rows, record_all(&t));
+    if (status == TRI_OK) {
+        status = record_all(&t);
+        if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
+            status = trii_pipeline_ties_end(p, t.step);
+        status = trii_pipeline_replicas_end(inputs->model, t.step, call, &t.rows, status);
+    }
     if (status == TRI_OK)
         status = trii_pipeline_random_set(&t.random, used_microbatches(&t));
     if (status == TRI_OK)
