@@ -463,6 +463,8 @@ static tri_status backward_of_weights(pass *t, const trii_pipeline_action *a)
 
     if (status != TRI_OK || roots.n == 0)
         return status;
+    if (at->rest.last_node < 0) /* it is all of the backward: nobody waits for any of it */
+        set_part(t, &(trii_pipeline_action){TRII_PIPELINE_BACKWARD, a->stage, a->microbatch});
     status = trii_backward_second(t->step, &roots, &at->rest);
     return status == TRI_OK
                ? status
