@@ -2,14 +2,18 @@
  * cut_gpt.c - what a training step costs of a GPT that is cut over workers of one thread each;
  * bench/pipeline.sh and bench/tensor_parallel.sh start it, as each rank of a group.
  *
- *     bench_cut_gpt pipeline|gpipe|tensor LAYERS [ROUNDS [STEPS]]
+ *     bench_cut_gpt pipeline|gpipe|zero_bubble|zbv|tensor LAYERS [ROUNDS [STEPS]]
+ *     bench_cut_gpt ddp|zero1|zero2|zero3 LAYERS [ROUNDS [STEPS]]
  *
- * Prints "of_bound cut own alone": milliseconds of a step of the network that is cut; of a step
+ * Prints "of_bound cut own alone mib": milliseconds of a step of the network that is cut; of a step
  * where each worker trains a whole one of its own, beside the others, which is what the machine can
  * do; and where one worker does so while the others sleep. of_bound is which share of the speed of
  * whole networks, all workers together, is left to the one that is cut; for a pipeline, of what its
  * bubble leaves, m / (m + p - 1) with m micro-batches and p workers. Of ROUNDS (5) rounds of all
- * three, STEPS (2) steps each, the medians; times are of the slowest rank.
+ * three, STEPS (2) steps each, the medians; times are of the slowest rank. mib: the most memory
+ * that a rank has had by the end of two steps of the first network, when there is no other yet.
+ *
+ * ddp and zero1 to zero3 cut the batch instead.
  *
  * The GPT has a width of 384, 6 heads, and a context of 256 of 256 tokens, the batch 8 texts;
  * AdamW. For pipelines the head has weights of its own, and there are 8 micro-batches, in whole
@@ -28,7 +32,8 @@
 enum { WIDTH = 384, HEADS = 6, CONTEXT = 256, VOCABULARY = 256, BATCH = 8, MOST_ROUNDS = 64 };
 
 typedef struct task {
-    bool stages;
+    bool stages, data;
+    int zero; /* with data: the stage of tri_zero, or tri_ddp */
     tri_pipeline_schedule schedule;
     int64_t layers;
     tri_tensor *x, *y;
@@ -39,7 +44,7 @@ typedef struct task {
 typedef struct replica {
     tri_module *net;
     tri_optimizer *opt;
-    bool pipeline;
+    bool pipeline, data;
 } replica;
 
 /* --- a GPT that is a sequence --------------------------------------------- */
@@ -148,10 +153,11 @@ static tri_module *cut_layers(tri_module *net)
 /* Stage s begins with block 1 + layers s / p. */
 static tri_module *cut_stages(const task *t, tri_module *own_net)
 {
-    char names[16][8];
-    const char *cuts[16];
+    char names[32][8];
+    const char *cuts[32];
     int p = tri_world_size() < 16 ? tri_world_size() : 16;
 
+    p = t->schedule == TRI_PIPELINE_ZBV ? 2 * p : p; /* stages */
     for (int s = 1; s < p; s++) {
         snprintf(names[s - 1], sizeof(names[0]), "%d", (int)(1 + t->layers * s / p));
         cuts[s - 1] = names[s - 1];
@@ -163,14 +169,18 @@ static tri_module *cut_stages(const task *t, tri_module *own_net)
 
 static replica replica_of(const task *t, bool cut)
 {
-    replica r = {.pipeline = cut && t->stages};
+    replica r = {.pipeline = cut && t->stages, .data = cut && t->data};
     char name[64];
 
     tri_manual_seed(1);
     snprintf(name, sizeof(name), "gpt:%d,%d,%d,%d,%d", (int)t->layers, WIDTH, HEADS, CONTEXT,
              VOCABULARY);
     r.net = t->stages ? sequence_create(t->layers) : tri_model_by_name(name, 0);
-    if (cut)
+    if (r.data && t->zero > 0)
+        r.net = tri_zero(r.net, &(tri_zero_options){.stage = t->zero});
+    else if (r.data)
+        r.net = tri_ddp(r.net, NULL);
+    else if (cut)
         r.net = t->stages ? cut_stages(t, r.net) : cut_layers(r.net);
     TRI_TRY(tri_module_status(r.net));
     r.opt = tri_adamw(r.net, 3e-4, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
@@ -187,17 +197,21 @@ static tri_tensor *loss_fn(tri_tensor *logits, tri_tensor *target, void *arg)
 static void step(const task *t, const replica *r)
 {
     const size_t bytes = (size_t)(BATCH * CONTEXT) * sizeof(int64_t);
-    int pieces = t->stages ? BATCH : 1, rows = BATCH / pieces;
+    int pieces = t->stages ? BATCH : 1, rows = BATCH / pieces, first = 0;
 
     TRI_TRY(tri_tensor_copy_in(t->x, t->tokens, bytes));
     TRI_TRY(tri_tensor_copy_in(t->y, t->tokens + 1, bytes));
     if (r->pipeline)
         (void)tri_pipeline_step(r->net, t->x, t->y, loss_fn, NULL);
+    if (r->data) {
+        rows = BATCH / tri_world_size();
+        first = tri_rank() * rows;
+    }
     for (int i = 0; i < pieces && !r->pipeline; i++) {
-        tri_tensor *logits = tri_forward(r->net, tri_narrow(t->x, 0, i * rows, rows));
+        tri_tensor *logits = tri_forward(r->net, tri_narrow(t->x, 0, first + i * rows, rows));
+        tri_tensor *target = tri_narrow(t->y, 0, first + i * rows, rows);
 
-        tri_backward(tri_mul_scalar(loss_fn(logits, tri_narrow(t->y, 0, i * rows, rows), NULL),
-                                    1.0 / pieces));
+        tri_backward(tri_mul_scalar(loss_fn(logits, target, NULL), 1.0 / pieces));
     }
     TRI_TRY(tri_optimizer_step(r->opt));
     TRI_TRY(tri_step_end_status());
@@ -226,14 +240,29 @@ static double steps_ms(const task *t, const replica *r, int ranks, int n)
     return worst(tri_rank() < ranks ? mine : 0);
 }
 
+static double peak_mib(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    double kib = 0;
+
+    while (file != NULL && kib == 0 && fgets(line, sizeof(line), file) != NULL)
+        (void)sscanf(line, "VmHWM: %lf kB", &kib);
+    if (file != NULL)
+        fclose(file);
+    return kib / 1024;
+}
+
 static void measure(const task *t, int rounds, int steps)
 {
     static double cut_ms[MOST_ROUNDS], own_ms[MOST_ROUNDS], alone_ms[MOST_ROUNDS], of[MOST_ROUNDS];
-    replica cut = replica_of(t, true), own = replica_of(t, false);
+    replica cut = replica_of(t, true), own;
     int p = tri_world_size();
-    double bound = t->stages ? (double)p * BATCH / (BATCH + p - 1) : p;
+    double mib, bound = t->stages ? (double)p * BATCH / (BATCH + p - 1) : p;
 
     (void)steps_ms(t, &cut, p, 2);
+    mib = worst(peak_mib());
+    own = replica_of(t, false);
     (void)steps_ms(t, &own, p, 2);
     for (int i = 0; i < rounds; i++) {
         cut_ms[i] = steps_ms(t, &cut, p, steps);
@@ -242,8 +271,8 @@ static void measure(const task *t, int rounds, int steps)
         of[i] = own_ms[i] / cut_ms[i] / bound;
     }
     if (tri_rank() == 0)
-        printf("%.4f %.3f %.3f %.3f\n", median(of, rounds), median(cut_ms, rounds),
-               median(own_ms, rounds), median(alone_ms, rounds));
+        printf("%.4f %.3f %.3f %.3f %.0f\n", median(of, rounds), median(cut_ms, rounds),
+               median(own_ms, rounds), median(alone_ms, rounds), mib);
     tri_optimizer_destroy(cut.opt);
     tri_module_destroy(cut.net);
     tri_optimizer_destroy(own.opt);
@@ -255,6 +284,25 @@ static int number(int argc, char **argv, int i, int fallback)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : fallback;
 }
 
+/* pipeline: 1F1B. */
+static bool find_schedule(const char *name, tri_pipeline_schedule *schedule_out)
+{
+    static const struct {
+        const char *name;
+        tri_pipeline_schedule schedule;
+    } known[] = {{"pipeline", TRI_PIPELINE_1F1B},
+                 {"gpipe", TRI_PIPELINE_GPIPE},
+                 {"zero_bubble", TRI_PIPELINE_ZERO_BUBBLE},
+                 {"zbv", TRI_PIPELINE_ZBV}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(name, known[i].name) == 0) {
+            *schedule_out = known[i].schedule;
+            return true;
+        }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     static task t;
@@ -262,11 +310,15 @@ int main(int argc, char **argv)
     int rounds = number(argc, argv, 3, 5), steps = number(argc, argv, 4, 2);
 
     t.layers = number(argc, argv, 2, 0);
-    t.stages = strcmp(what, "tensor") != 0;
-    t.schedule = strcmp(what, "gpipe") == 0 ? TRI_PIPELINE_GPIPE : TRI_PIPELINE_1F1B;
-    if ((t.stages && strcmp(what, "pipeline") != 0 && strcmp(what, "gpipe") != 0) || t.layers < 1 ||
-        rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
-        fprintf(stderr, "usage: %s pipeline|gpipe|tensor LAYERS [ROUNDS [STEPS]]\n", argv[0]);
+    t.zero = strncmp(what, "zero", 4) == 0 ? (int)strtol(what + 4, NULL, 10) : 0;
+    t.data = strcmp(what, "ddp") == 0 || (t.zero >= 1 && t.zero <= 3);
+    t.stages = !t.data && strcmp(what, "tensor") != 0;
+    if ((t.stages && !find_schedule(what, &t.schedule)) || t.layers < 1 || rounds < 1 ||
+        rounds > MOST_ROUNDS || steps < 1) {
+        fprintf(stderr,
+                "usage: %s pipeline|gpipe|zero_bubble|zbv|tensor|ddp|zero1..3 LAYERS [ROUNDS "
+                "[STEPS]]\n",
+                argv[0]);
         return 2;
     }
     TRI_TRY(tri_init(NULL));
