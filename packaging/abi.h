@@ -1528,11 +1528,13 @@ typedef enum tri_pipeline_schedule {
     TRI_PIPELINE_ZERO_BUBBLE = 4,
     TRI_PIPELINE_ZBV = 5,
 } tri_pipeline_schedule;
+typedef tri_tensor *(*tri_pipeline_count_fn)(tri_tensor *target, void *arg);
 typedef struct tri_pipeline_options {
     tri_group *group;
     int n_microbatches;
     tri_pipeline_schedule schedule;
-    uint64_t reserved[4];
+    tri_pipeline_count_fn count;
+    uint64_t reserved[3];
 } tri_pipeline_options;
 tri_module *tri_pipeline(tri_module *const *own_stages, int n, const tri_pipeline_options *opt);
 tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages, const tri_pipeline_options *opt);

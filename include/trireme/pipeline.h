@@ -86,12 +86,20 @@ typedef enum tri_pipeline_schedule {
     TRI_PIPELINE_ZBV
 } tri_pipeline_schedule;
 
+/* How many targets the loss is over, a scalar: such as those that are not ignored. */
+typedef tri_tensor *(*tri_pipeline_count_fn)(tri_tensor *target, void *arg);
+
 /* Zero means the default. */
 typedef struct tri_pipeline_options {
     tri_group *group;   /* NULL: the world, which is joined as by tri_init */
     int n_microbatches; /* default: as many as ranks */
     tri_pipeline_schedule schedule;
-    TRI_RESERVED(4);
+    /* For losses whose mean is not over rows, since targets are padded or ignored: the loss
+     * function returns a sum over targets, and the loss is the sum over all micro-batches, divided
+     * by the count of the whole batch. Called once in a step, with the `arg` of tri_pipeline_step,
+     * on the rank of the last stage. NULL: means over rows. */
+    tri_pipeline_count_fn count;
+    TRI_RESERVED(3);
 } tri_pipeline_options;
 
 /**
@@ -135,8 +143,8 @@ TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
 TRI_API tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages,
                                        const tri_pipeline_options *opt);
 
-/* The mean loss of the samples that it gets, a scalar; only records. target: the rows of the output
- * have the same numbers in the batch. */
+/* The mean loss of the samples that it gets (the sum, with options.count), a scalar; only records.
+ * target: the rows of the output have the same numbers in the batch. */
 typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
 
 /**
@@ -151,9 +159,9 @@ typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *targ
  *           micro-batch, with `arg`
  *
  * Returns the loss, f64 [], on all ranks: the sum of the micro-batches' losses, each weighted by
- * its share of the rows. It can be read until tri_step_end. Gradients add up with those that
- * parameters have. All ranks run what was recorded (tri_optimizer_step, tri_run, or read the loss);
- * a second call within one step runs the first.
+ * its share of the rows, or, with options.count, divided by the count. It can be read until
+ * tri_step_end. Gradients add up with those that parameters have. All ranks run what was recorded
+ * (tri_optimizer_step, tri_run, or read the loss); a second call within one step runs the first.
  *
  * Errors, carried by the result and by the step, after which the pipeline has ended on all ranks:
  * INVALID_ARG (pipe, x, target, loss; tri_ddp or tri_zero is around pipe, and is to be given),

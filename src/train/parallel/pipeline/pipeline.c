@@ -260,6 +260,7 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
     if (status != TRI_OK)
         trii_err_set("%s", line);
     p->rank = tri_group_rank(group);
+    p->count = opt->count;
     p->shape = (trii_pipeline_shape){
         .schedule = opt->schedule,
         .ranks = tri_group_size(group),

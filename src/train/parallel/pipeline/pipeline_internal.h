@@ -15,8 +15,9 @@ typedef struct trii_pipeline {
     /* This rank's modules in their order; owned by the module. Stage k of those here is parts
      * first[k] to first[k + 1] - 1. */
     tri_module **parts;
-    int *first;                 /* [n_local + 1] */
-    struct trii_staged *staged; /* [entries of the state]: of their tensors; NULL: one rank */
+    int *first;                  /* [n_local + 1] */
+    struct trii_staged *staged;  /* [entries of the state]: of their tensors; NULL: one rank */
+    tri_pipeline_count_fn count; /* NULL: losses are means over rows */
     trii_pipeline_action *actions;
     int64_t n_actions;
     struct trii_pipeline_skip *skips; /* pipeline_skips.h */

@@ -27,6 +27,7 @@
 #include "train/graph/step/recorder.h"
 #include "train/graph/step/type.h"
 #include "train/parallel/pipeline/pipeline_answers.h"
+#include "train/parallel/pipeline/pipeline_loss.h"
 #include "train/parallel/pipeline/pipeline_random.h"
 #include "train/parallel/pipeline/pipeline_skips.h"
 #include "train/parallel/pipeline/pipeline_ties.h"
@@ -54,8 +55,9 @@ typedef struct pass {
     int64_t rows;              /* of the whole batch; 0: not known yet */
     piece *pieces;             /* [n_local][microbatches] */
     trii_pipeline_note *notes; /* [n_local][2]: of what comes; rows 0: not here yet */
-    tri_tensor *loss;          /* of the micro-batches so far */
-    trii_vid last_out;         /* of the forward before */
+    trii_pipeline_loss of_batch;
+    tri_tensor *loss;  /* of the micro-batches so far */
+    trii_vid last_out; /* of the forward before */
     trii_pipeline_answers answers;
     trii_skip_pass skips;
     trii_pipeline_random random;
@@ -301,27 +303,18 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
     return TRI_OK;
 }
 
-/* The mean over the batch is that of the micro-batches, each with the weight of its rows. */
 static tri_status take_loss(pass *t, const trii_pipeline_action *a)
 {
     piece *at = piece_of(t, a->stage, a->microbatch);
-    tri_tensor *loss;
     tri_status status = a->microbatch == 0 ? check_target(t) : TRI_OK;
 
     if (status != TRI_OK)
         return status;
-    loss = t->inputs->loss(at->out, rows_from(t, t->inputs->target, a->microbatch), t->inputs->arg);
-    status = loss != NULL ? tri_tensor_status(loss)
-                          : TRII_FAIL(TRI_ERR_INVALID_ARG, "the loss function returned NULL");
-    if (status == TRI_OK && tri_tensor_numel(loss) != 1)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "the loss function returned %lld elements: it returns the mean over the "
-                           "samples that it gets, a scalar",
-                           (long long)tri_tensor_numel(loss));
+    status =
+        trii_pipeline_loss_of(&t->of_batch, at->out, rows_from(t, t->inputs->target, a->microbatch),
+                              (double)rows_of(t, a->microbatch) / (double)t->rows, &at->root);
     if (status != TRI_OK)
         return status;
-    loss = tri_reshape(loss, NULL, 0);
-    at->root = tri_mul_scalar(loss, (double)rows_of(t, a->microbatch) / (double)t->rows);
     tri_no_grad_begin();
     t->loss = t->loss == NULL ? at->root : tri_add(t->loss, at->root);
     tri_no_grad_end();
@@ -637,6 +630,10 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
               .step = trii_step_current(),
               .call = call,
               .inputs = inputs,
+              .of_batch = {.loss = inputs->loss,
+                           .count = p->count,
+                           .arg = inputs->arg,
+                           .target = inputs->target},
               .last_out = TRII_NO_VALUE};
     tri_tensor *result = NULL;
     tri_status status = t.step != NULL ? settle(&t) : TRI_ERR_NO_MEMORY;
