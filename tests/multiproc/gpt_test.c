@@ -101,7 +101,7 @@ static void workers_that_divide_the_network_learn_it_too(void **state)
     } ways[] = {{"2", "tensor=2"},
                 {"4", "tensor=2"}, /* data has the others */
                 {"2", "data=1,pipeline=2"},
-                {"4", "tensor=2,pipeline=2"}};
+                {"8", "tensor=2,pipeline=2,data=2"}};
     double alone[4], together[4];
     char written[41], parts[41];
 
