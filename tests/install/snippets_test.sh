@@ -67,7 +67,7 @@ take_apart() {
         }
         function flush_block() {
             if (block ~ /(^|\n)int main\(/) {
-                file = at "-" start ".c"
+                file = sprintf("%s-%04d.c", at, start) # in their order
                 printf "#line %d \"%s\"\n%s", start + 1, document, block >file
                 close(file)
                 programs++
