@@ -208,7 +208,7 @@ static tri_status shape_of(tri_module *pipe, const trii_pipeline_shape **shape_o
 tri_status tri_pipeline_draw(tri_module *pipe, const char *path)
 {
     size_t n = path != NULL ? strlen(path) : 0;
-    drawing d = {NULL};
+    drawing d = {.text = NULL};
     tri_status status = shape_of(pipe, &d.shape);
 
     if (status == TRI_OK && (n < 4 || strcmp(path + n - 4, ".svg") != 0))
@@ -226,7 +226,7 @@ tri_status tri_pipeline_draw(tri_module *pipe, const char *path)
 
 void tri_pipeline_print(tri_module *pipe, FILE *file)
 {
-    drawing d = {NULL};
+    drawing d = {.text = NULL};
     tri_status status = shape_of(pipe, &d.shape);
 
     if (status == TRI_OK)
