@@ -133,8 +133,9 @@ TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
  *   own_net   owned from now on, also on failure. Its modules keep their names in the state:
  *             "5.weight". It is taken apart: hooks of its own do not run.
  *   cuts      [n_stages - 1]: the names of the modules with which stages 1, 2, .. begin, in their
- *             order: {"3", "6"}. NULL: where the stages' numbers of parameters are most equal (the
- *             largest is as small as it can be); every stage has a module at least.
+ *             order: {"3", "6"}. A tri_nn_sequential inside is cut, too: {"h.2", "h.4"}. NULL:
+ *             where the stages' numbers of parameters are most equal (the largest is as small as it
+ *             can be); every stage has a module at least.
  *   n_stages  in all, such as the number of ranks
  *
  * Errors: those of tri_pipeline; INVALID_ARG (not a tri_nn_sequential, a part of another module, no

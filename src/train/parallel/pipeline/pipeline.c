@@ -161,6 +161,24 @@ static tri_status check_part(const trii_pipeline_recipe *r, const trii_pipeline 
     return TRI_OK;
 }
 
+/* Under a path such as "h.2", below sequences that only name it: the pipeline runs its parts. */
+static tri_status adopt_path(tri_module *model, const char *path, tri_module *own_module)
+{
+    const char *dot = strchr(path, '.');
+    char name[TRI_STATE_NAME_MAX];
+    tri_module *below;
+
+    if (dot == NULL) {
+        trii_module_adopt(model, path, own_module);
+        return tri_module_status(model);
+    }
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
+    below = tri_module_submodule(model, name);
+    if (below == NULL)
+        below = trii_module_adopt(model, name, tri_nn_sequential_of(0, NULL));
+    return adopt_path(below, dot + 1, own_module);
+}
+
 /* Adds a module to the pipeline, or destroys it. */
 static tri_status take_part(tri_module *model, const trii_pipeline_recipe *r, trii_pipeline *p,
                             int stage, int i)
@@ -173,8 +191,7 @@ static tri_status take_part(tri_module *model, const trii_pipeline_recipe *r, tr
         return status;
     }
     snprintf(number, sizeof(number), "%d", stage);
-    trii_module_adopt(model, r->names != NULL ? r->names[i] : number, r->modules[i]);
-    return tri_module_status(model);
+    return adopt_path(model, r->names != NULL ? r->names[i] : number, r->modules[i]);
 }
 
 /* Takes this rank's stages, and destroys the others. */

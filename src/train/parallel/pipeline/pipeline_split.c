@@ -10,10 +10,10 @@
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 
-/* The network's modules, taken out of it. */
+/* The network's modules, at which it can be cut: those of tri_nn_sequentials inside of it, too. */
 typedef struct parts {
-    tri_module **modules; /* owned [n] */
-    char **names;         /* owned, as their elements are */
+    tri_module **modules; /* [n] */
+    char **names;         /* owned, as their elements are: paths, "h.2" */
     int *first;           /* owned [stages + 1] */
     int n;
 } parts;
@@ -27,49 +27,109 @@ static void parts_fini(parts *t)
     trii_free(t->first);
 }
 
-static tri_status check_net(const tri_module *net, int stages)
+static bool is_sequence(const tri_module *module)
+{
+    return strcmp(tri_module_type(module), "Sequential") == 0;
+}
+
+/* It does nothing but run its modules, so they can run without it. */
+static bool is_only_sequence(const tri_module *module)
+{
+    return is_sequence(module) && module->n_children > 0 && module->hooks.n == 0 &&
+           !module->recompute && module->cut == NULL && module->parameters.n == 0 &&
+           module->buffers.n == 0;
+}
+
+static int count_parts(const tri_module *net)
+{
+    int n = 0;
+
+    for (int i = 0; i < net->n_children; i++)
+        n += is_only_sequence(net->children[i]) ? count_parts(net->children[i]) : 1;
+    return n;
+}
+
+static tri_status add_part(parts *t, tri_module *module, const char *path)
+{
+    size_t bytes = strlen(path) + 1;
+
+    t->names[t->n] = trii_alloc(bytes, 1, "stages");
+    if (t->names[t->n] == NULL)
+        return TRI_ERR_NO_MEMORY;
+    memcpy(t->names[t->n], path, bytes);
+    t->modules[t->n++] = module;
+    return TRI_OK;
+}
+
+static tri_status list_parts(parts *t, const tri_module *net, const char *path)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < net->n_children && status == TRI_OK; i++) {
+        tri_module *child = net->children[i];
+        char below[TRI_STATE_NAME_MAX];
+
+        (void)snprintf(below, sizeof(below), "%s%s%s", path, path[0] != '\0' ? "." : "",
+                       tri_module_name(child));
+        status = is_only_sequence(child) ? list_parts(t, child, below) : add_part(t, child, below);
+    }
+    return status;
+}
+
+static tri_status check_net(const tri_module *net)
 {
     tri_status status =
         net != NULL ? tri_module_status(net) : TRII_FAIL(TRI_ERR_INVALID_ARG, "own_net is NULL");
 
     if (status != TRI_OK)
         return status;
-    if (strcmp(tri_module_type(net), "Sequential") != 0)
+    if (!is_sequence(net))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "the network is a %s: a tri_nn_sequential can be cut between its modules; "
                          "give stages of others to tri_pipeline",
                          tri_module_type(net));
     if (net->parent != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the network is a part of another module");
-    if (stages < 1 || stages > net->n_children)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d stages of a network of %d modules", stages,
-                         net->n_children);
     return TRI_OK;
+}
+
+static tri_status find_parts(parts *t, const tri_module *net, int stages)
+{
+    int n = count_parts(net);
+
+    if (stages < 1 || stages > n)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d stages of a network of %d modules", stages, n);
+    t->modules = trii_alloc((size_t)n, sizeof(tri_module *), "stages");
+    t->names = trii_alloc((size_t)n, sizeof(char *), "stages");
+    t->first = trii_alloc((size_t)stages + 1, sizeof(*t->first), "stages");
+    if (t->modules == NULL || t->names == NULL || t->first == NULL)
+        return TRI_ERR_NO_MEMORY;
+    return list_parts(t, net, "");
 }
 
 /* --- where ---------------------------------------------------------------- */
 
-static tri_status cut_at(const tri_module *net, const char *const *cuts, int stages, int *first)
+static tri_status cut_at(const parts *t, const char *const *cuts, int stages)
 {
     for (int s = 1; s < stages; s++) {
         int at = 0;
 
         if (cuts[s - 1] == NULL)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "cuts[%d] is NULL", s - 1);
-        while (at < net->n_children && strcmp(tri_module_name(net->children[at]), cuts[s - 1]) != 0)
+        /* a sequence begins with its first module */
+        while (at < t->n && trii_path_after(t->names[at], cuts[s - 1]) == NULL)
             at++;
-        if (at == net->n_children)
+        if (at == t->n)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "cuts[%d]: no module of the network is called \"%s\" (\"%s\" to "
                              "\"%s\")",
-                             s - 1, cuts[s - 1], tri_module_name(net->children[0]),
-                             tri_module_name(net->children[at - 1]));
-        if (at <= first[s - 1])
+                             s - 1, cuts[s - 1], t->names[0], t->names[at - 1]);
+        if (at <= t->first[s - 1])
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "cuts[%d]: stage %d cannot begin with \"%s\", since the stage before "
                              "begins with \"%s\"",
-                             s - 1, s, cuts[s - 1], tri_module_name(net->children[first[s - 1]]));
-        first[s] = at;
+                             s - 1, s, cuts[s - 1], t->names[t->first[s - 1]]);
+        t->first[s] = at;
     }
     return TRI_OK;
 }
@@ -119,40 +179,39 @@ static void balance(const int64_t *weights, int n, int stages, int *first)
     (void)fill(weights, n, stages, high, first);
 }
 
-static tri_status cut_evenly(const tri_module *net, int stages, int *first)
+static tri_status cut_evenly(const parts *t, int stages)
 {
-    int n = net->n_children;
-    int64_t *weights = trii_alloc((size_t)n, sizeof(*weights), "stages");
+    int64_t *weights = trii_alloc((size_t)t->n, sizeof(*weights), "stages");
 
     if (weights == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < n; i++)
-        weights[i] = weigh(net->children[i]);
-    balance(weights, n, stages, first);
+    for (int i = 0; i < t->n; i++)
+        weights[i] = weigh(t->modules[i]);
+    balance(weights, t->n, stages, t->first);
     trii_free(weights);
     return TRI_OK;
 }
 
 /* --- taking it apart ------------------------------------------------------ */
 
-/* What is left of the network has no modules. */
-static tri_status take_apart(tri_module *net, parts *t)
+/* What is left of the network has no modules but empty sequences. */
+static void take_apart(tri_module *net)
 {
-    int n = net->n_children;
+    int left = 0;
 
-    t->modules = trii_alloc((size_t)n, sizeof(tri_module *), "stages");
-    t->names = trii_alloc((size_t)n, sizeof(char *), "stages");
-    if (t->modules == NULL || t->names == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < n; i++) {
-        t->modules[i] = net->children[i];
-        t->names[i] = net->children[i]->name;
-        net->children[i]->name = NULL;
-        net->children[i]->parent = NULL;
+    for (int i = 0; i < net->n_children; i++) {
+        tri_module *child = net->children[i];
+
+        if (is_only_sequence(child)) {
+            take_apart(child);
+            net->children[left++] = child;
+            continue;
+        }
+        trii_free(child->name);
+        child->name = NULL;
+        child->parent = NULL;
     }
-    t->n = n;
-    net->n_children = 0;
-    return TRI_OK;
+    net->n_children = left;
 }
 
 tri_module *(tri_pipeline_split)(tri_module *own_net, const char *const *cuts, int n_stages,
@@ -164,17 +223,13 @@ tri_module *(tri_pipeline_split)(tri_module *own_net, const char *const *cuts, i
 
     recipe.status = TRII_CHECK_RESERVED(tri_pipeline_options, opt);
     if (recipe.status == TRI_OK)
-        recipe.status = check_net(own_net, n_stages);
-    if (recipe.status == TRI_OK) {
-        t.first = trii_alloc((size_t)n_stages + 1, sizeof(*t.first), "stages");
-        recipe.status = t.first != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-    }
+        recipe.status = check_net(own_net);
     if (recipe.status == TRI_OK)
-        recipe.status = cuts != NULL ? cut_at(own_net, cuts, n_stages, t.first)
-                                     : cut_evenly(own_net, n_stages, t.first);
+        recipe.status = find_parts(&t, own_net, n_stages);
     if (recipe.status == TRI_OK)
-        recipe.status = take_apart(own_net, &t);
+        recipe.status = cuts != NULL ? cut_at(&t, cuts, n_stages) : cut_evenly(&t, n_stages);
     if (recipe.status == TRI_OK) {
+        take_apart(own_net);
         t.first[n_stages] = t.n;
         recipe.modules = t.modules;
         recipe.names = (const char *const *)t.names;

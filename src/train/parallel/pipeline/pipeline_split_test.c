@@ -5,6 +5,7 @@
 #define STAGES 3
 
 typedef struct cut_job {
+    tri_module *(*network)(void);
     const char *const *cuts;
     int steps;
     const char *sizes; /* modules of each rank, "0 1; 2; 3 4" */
@@ -27,6 +28,28 @@ static tri_module *network(void)
     return net;
 }
 
+/* The same, with all but the ends in sequences inside: "0", "body.0", "body.1.0" and "body.1.1",
+ * "body.2", "head". */
+static tri_module *deep_network(void)
+{
+    tri_module *net = tri_nn_sequential_of(0, NULL), *layers[3], *body;
+
+    trii_mutex_lock(&pipeline_drawing);
+    tri_manual_seed(3);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    for (int i = 0; i < 3; i++)
+        layers[i] = tri_nn_linear(PIPELINE_WIDTH, i < 2 ? PIPELINE_WIDTH : PIPELINE_OUT, NULL);
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&pipeline_drawing);
+    tri_module_add_child(net, "0", layers[0]);
+    body = tri_module_add_child(net, "body", tri_nn_sequential_of(0, NULL));
+    tri_module_add_child(body, "0", tri_nn_tanh());
+    tri_module_add_child(body, "1", tri_nn_sequential(layers[1], tri_nn_tanh()));
+    tri_module_add_child(body, "2", layers[2]);
+    tri_module_add_child(net, "head", tri_nn_tanh());
+    return net;
+}
+
 static const char *children_of(tri_module *pipe, char *text, size_t size)
 {
     size_t used = 0;
@@ -43,12 +66,12 @@ static const char *cut_rank(rank_env *env)
     const cut_job *job = env->arg;
     tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     tri_group *group = NULL;
-    tri_module *pipe;
+    tri_module *pipe, *whole;
     tri_optimizer *opt;
     char names[64], want[64], *part = want;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = tri_pipeline_split(network(), job->cuts, STAGES,
+    pipe = tri_pipeline_split(job->network(), job->cuts, STAGES,
                               &(tri_pipeline_options){.group = group, .n_microbatches = 4});
     RANK_TRY(env, tri_module_status(pipe));
     snprintf(want, sizeof(want), "%s", job->sizes);
@@ -58,6 +81,11 @@ static const char *cut_rank(rank_env *env)
         *strchr(part, ';') = '\0';
     if (strcmp(children_of(pipe, names, sizeof(names)), part) != 0)
         return RANK_FAIL(env, "rank %d has modules %s, not %s", env->rank, names, part);
+    whole = job->network();
+    for (int64_t i = 0; i < tri_module_state_count(pipe); i++)
+        if (tri_module_find(whole, tri_module_state(pipe, i).name) == NULL)
+            return RANK_FAIL(env, "rank %d has %s", env->rank, tri_module_state(pipe, i).name);
+    tri_module_destroy(whole);
     opt = tri_module_parameter_count(pipe) > 0 ? tri_sgd(pipe, 0.1, NULL) : NULL;
     for (int step = 0; step < job->steps; step++) {
         tri_tensor *loss = tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
@@ -77,9 +105,9 @@ static const char *cut_rank(rank_env *env)
     return NULL;
 }
 
-static void expect_cut(const char *const *cuts, const char *sizes)
+static void expect_cut_of(tri_module *(*make)(void), const char *const *cuts, const char *sizes)
 {
-    cut_job job = {.cuts = cuts, .steps = 3, .sizes = sizes};
+    cut_job job = {.network = make, .cuts = cuts, .steps = 3, .sizes = sizes};
     tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     tri_module *net = network();
     tri_optimizer *opt = tri_sgd(net, 0.1, NULL);
@@ -97,6 +125,19 @@ static void expect_cut(const char *const *cuts, const char *sizes)
     tri_module_destroy(net);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
+}
+
+static void expect_cut(const char *const *cuts, const char *sizes)
+{
+    expect_cut_of(network, cuts, sizes);
+}
+
+static void sequences_inside_are_cut_too(void **state)
+{
+    (void)state;
+    expect_cut_of(deep_network, (const char *const[]){"body", "body.1.1"}, "0; body; body head");
+    expect_cut_of(deep_network, (const char *const[]){"body.1", "head"}, "0 body; body; head");
+    expect_cut_of(deep_network, NULL, "0 body; body; body head");
 }
 
 static void a_network_is_cut_at_names(void **state)
@@ -230,6 +271,7 @@ static void ranks_that_cut_differently_are_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_network_is_cut_at_names),
     cmocka_unit_test(a_network_is_cut_where_parameters_are_equal),
+    cmocka_unit_test(sequences_inside_are_cut_too),
     cmocka_unit_test(no_cut_has_a_smaller_largest_stage),
     cmocka_unit_test(cuts_are_checked),
     cmocka_unit_test(ranks_that_cut_differently_are_named),
