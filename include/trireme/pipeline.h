@@ -97,7 +97,8 @@ typedef struct tri_pipeline_options {
     /* For losses whose mean is not over rows, since targets are padded or ignored: the loss
      * function returns a sum over targets, and the loss is the sum over all micro-batches, divided
      * by the count of the whole batch. Called once in a step, with the `arg` of tri_pipeline_step,
-     * on the rank of the last stage. NULL: means over rows. */
+     * on the rank of the last stage. NULL: means over rows, which tri_ddp and tri_zero around a
+     * pipeline need (UNSUPPORTED). */
     tri_pipeline_count_fn count;
     TRI_RESERVED(3);
 } tri_pipeline_options;

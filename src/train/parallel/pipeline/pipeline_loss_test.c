@@ -129,6 +129,24 @@ static void refuse(tri_group *group, tri_pipeline_count_fn count, const char *pa
     tri_tensor_unref(y);
 }
 
+/* Each replica would have a count of its own. */
+static void refuse_replicas(tri_group *group)
+{
+    tri_module *pipe =
+        tri_pipeline((tri_module *[]){tri_nn_linear(PIPELINE_WIDTH, PIPELINE_OUT, NULL)}, 1,
+                     &(tri_pipeline_options){.group = group, .count = count_targets});
+    tri_module *model = tri_ddp(pipe, &(tri_ddp_options){.group = group});
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, PIPELINE_WIDTH), TRI_DTYPE_F32);
+
+    (void)tri_pipeline_step(model, x, x, sum_of_targets, NULL);
+    CHECK_FAILS(
+        tri_run(), TRI_ERR_UNSUPPORTED,
+        "options.count is of one pipeline's batch, and tri_ddp weighs its pipelines by rows");
+    tri_step_end();
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+}
+
 static void counts_are_checked(void **state)
 {
     tri_group *group = NULL;
@@ -140,6 +158,7 @@ static void counts_are_checked(void **state)
     refuse(group, count_nothing, "the count function returned NULL");
     refuse(group, count_rows,
            "the count function returned 2 elements: it returns how many targets the loss is over");
+    refuse_replicas(group);
     tri_group_unref(group);
     tri_store_unref(store);
 }

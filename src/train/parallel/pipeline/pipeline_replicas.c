@@ -26,6 +26,11 @@ tri_status trii_pipeline_replicas_check(const trii_pipeline *p, const tri_module
 
     if (call == TRII_PIPELINE_OUTPUTS)
         return TRI_OK;
+    if (unit != NULL && p->count != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "options.count is of one pipeline's batch, and %s weighs its pipelines by "
+                         "rows: let the loss be a mean over rows",
+                         unit->call);
     for (int k = 0; k < p->first[p->n_local]; k++)
         for (int64_t i = 0; i < tri_module_state_count(p->parts[k]); i++) {
             const tri_state_entry entry = tri_module_state(p->parts[k], i);
