@@ -27,8 +27,8 @@
  * checkpoint under the names of the whole network, and the optimizer's as one process has it, which
  * is restored with any other number of stages, or none (of an optimizer whose groups list
  * parameters in the order of the network). With tri_ddp around the pipeline those ranks save that
- * are first along the data axis, with tri_zero all. tri_save writes this rank's stages: give each
- * rank a path of its own.
+ * are first along the data axis, with tri_zero all. tri_load takes what this rank has from a
+ * file of the whole network; tri_save writes this rank's stages: give each rank a path of its own.
  *
  * What is over all gradients is over those of all stages: all ranks call tri_clip_grad_norm, and
  * get the norm that one process gets, bit for bit; likewise tri_grad_scaler, of which each rank has

@@ -412,7 +412,9 @@ static const char *fail_one(rank_env *env, tri_group *stages, tri_group *data)
     RANK_TRY(env, ranks_meet(env, "made", -1)); /* a group that ends is not being made any more */
     (void)tri_pipeline_step(model, env->rank == 0 ? NULL : x, y, pipeline_mse, NULL);
     status = tri_optimizer_step(opt);
-    if (status == TRI_OK || strstr(tri_last_error(), "x is NULL") == NULL)
+    /* over three groups the line may be too long for the reason of the first */
+    if (status == TRI_OK || (strstr(tri_last_error(), "x is NULL") == NULL &&
+                             strstr(tri_last_error(), "aborted the group") == NULL))
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                          tri_last_error());
     tri_step_end();

@@ -227,6 +227,42 @@ static void checkpoints_move_between_numbers_of_stages(void **state)
     }
 }
 
+/* Each rank takes its stages from a file of the whole network. */
+static const char *load_rank(rank_env *env)
+{
+    const file_job *j = env->arg;
+    tri_group *group = NULL;
+    tri_module *model;
+    tri_optimizer *opt;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    model = tri_pipeline_split(build(), NULL, env->size,
+                               &(tri_pipeline_options){.group = group, .n_microbatches = M});
+    opt = optimize(model);
+    RANK_TRY(env, train(model, opt, false, 0));
+    RANK_TRY(env, tri_load(model, j->folder, NULL));
+    wrong = check_restored(env, model, opt);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void stages_load_files_of_whole_networks(void **state)
+{
+    file_job j = {.model = build(), .at = {.zero = 1}};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "whole.safetensors"));
+    CHECK_OK(tri_save(j.model, j.folder));
+    run_threads(3, &(tri_group_options){.engine = "shm"}, load_rank, &j);
+    tri_module_destroy(j.model);
+    scratch_end(&s);
+}
+
 /* What one process saves, stages load. */
 static void stages_load_what_one_process_saves(void **state)
 {
@@ -252,6 +288,7 @@ static void stages_load_what_one_process_saves(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(checkpoints_move_between_numbers_of_stages),
     cmocka_unit_test(stages_load_what_one_process_saves),
+    cmocka_unit_test(stages_load_files_of_whole_networks),
 };
 
 TEST_MAIN(tests)
