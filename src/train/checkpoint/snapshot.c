@@ -4,6 +4,7 @@
  */
 #include "train/checkpoint/snapshot.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include <trireme/group.h>
@@ -340,6 +341,7 @@ static tri_status join_parts(const lists *all, tri_tensor *tensor, void *part, v
         status = TRI_ERR_NO_MEMORY;
     status = trii_ranks_agree(all->cut, status);
     if (status == TRI_OK) {
+        assert(room != NULL);   /* this rank has succeeded, too */
         memset(room, 0, bytes); /* each byte is one rank's: their sum is it */
         trii_piece_copy(&own, part, &runs, room, size);
         status = tri_all_reduce(all->cut, room, room, bytes, TRI_DTYPE_U8, TRI_REDOP_SUM, NULL);
