@@ -208,6 +208,52 @@ static void stages_may_be_computed_again(void **state)
     compare_way((way){.recompute = true, .passes = 1});
 }
 
+/* --- 16 bits -------------------------------------------------------------- */
+
+/* What comes from the stage before. */
+static void look_at_input(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, int n_out,
+                          void *arg)
+{
+    (void)self, (void)n_in, (void)out, (void)n_out;
+    *(tri_dtype *)arg = tri_tensor_dtype(in[0]);
+}
+
+static const char *lowered_rank(rank_env *env)
+{
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(4, 8), TRI_DTYPE_F32);
+    tri_module *stages[2];
+    tri_group *group = NULL;
+    tri_dtype came = TRI_DTYPE_NONE;
+    tri_module *pipe;
+    tri_optimizer *opt;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    trii_mutex_lock(&pipeline_drawing);
+    for (int s = 0; s < 2; s++)
+        stages[s] = tri_nn_linear(8, 8, NULL);
+    trii_mutex_unlock(&pipeline_drawing);
+    RANK_TRY(env, tri_module_add_forward_pre_hook(stages[1], look_at_input, &came, NULL));
+    pipe = tri_pipeline(stages, 2, &(tri_pipeline_options){.group = group});
+    opt = tri_sgd(pipe, 0.1, NULL);
+    TRI_AUTOCAST(TRI_DTYPE_BF16)
+    (void)tri_pipeline_step(pipe, x, x, pipeline_mse, NULL);
+    RANK_TRY(env, tri_optimizer_step(opt));
+    RANK_TRY(env, tri_step_end_status());
+    if (env->rank == 1 && came != TRI_DTYPE_BF16)
+        return RANK_FAIL(env, "messages are of %s", tri_dtype_name(came));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    return NULL;
+}
+
+static void messages_under_autocast_have_16_bits(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, lowered_rank, NULL);
+}
+
 static void passes_add_up(void **state)
 {
     (void)state;
@@ -270,6 +316,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_frozen_first_stage_gets_no_gradients),
     cmocka_unit_test(a_rank_may_build_its_own_stage_alone),
     cmocka_unit_test(stages_may_be_computed_again),
+    cmocka_unit_test(messages_under_autocast_have_16_bits),
     cmocka_unit_test(passes_add_up),
     cmocka_unit_test(a_kernel_that_fails_ends_all_ranks_and_changes_nothing),
 };
