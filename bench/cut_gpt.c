@@ -29,7 +29,9 @@
 
 #include "timing.h"
 
-enum { WIDTH = 384, HEADS = 6, CONTEXT = 256, VOCABULARY = 256, BATCH = 8, MOST_ROUNDS = 64 };
+enum { VOCABULARY = 256, BATCH = 8, MOST_CONTEXT = 256, MOST_ROUNDS = 64 };
+
+static int width = 384, heads = 6, context = 256;
 
 typedef struct task {
     bool stages, data;
@@ -37,7 +39,7 @@ typedef struct task {
     tri_pipeline_schedule schedule;
     int64_t layers;
     tri_tensor *x, *y;
-    int64_t tokens[BATCH * CONTEXT + 1];
+    int64_t tokens[BATCH * MOST_CONTEXT + 1];
 } task;
 
 /* A network that is trained: cut, or whole on each worker. */
@@ -65,8 +67,8 @@ static tri_module *words_create(void)
     tri_module *self = tri_module_simple("Words", sizeof(words), words_forward);
     words *w = tri_module_data(self);
 
-    w->wte = tri_module_add_child(self, "wte", tri_nn_embedding(VOCABULARY, WIDTH, NULL));
-    w->wpe = tri_module_add_child(self, "wpe", tri_nn_embedding(CONTEXT, WIDTH, NULL));
+    w->wte = tri_module_add_child(self, "wte", tri_nn_embedding(VOCABULARY, width, NULL));
+    w->wpe = tri_module_add_child(self, "wpe", tri_nn_embedding(context, width, NULL));
     return self;
 }
 
@@ -80,12 +82,12 @@ static tri_tensor *block_forward(tri_module *self, tri_tensor *x)
     int64_t n = tri_tensor_size(x, 0);
     tri_tensor *qkv = tri_forward(b->qkv, tri_forward(b->ln_1, x)), *part[3], *y;
 
-    tri_split(qkv, TRI_SHAPE(WIDTH, WIDTH, WIDTH), -1, part);
+    tri_split(qkv, TRI_SHAPE(width, width, width), -1, part);
     for (int i = 0; i < 3; i++)
         part[i] =
-            tri_transpose(tri_reshape(part[i], TRI_SHAPE(n, CONTEXT, HEADS, WIDTH / HEADS)), 1, 2);
+            tri_transpose(tri_reshape(part[i], TRI_SHAPE(n, context, heads, width / heads)), 1, 2);
     y = tri_attention(part[0], part[1], part[2], &(tri_attention_options){.is_causal = true});
-    y = tri_reshape(tri_transpose(y, 1, 2), TRI_SHAPE(n, CONTEXT, WIDTH));
+    y = tri_reshape(tri_transpose(y, 1, 2), TRI_SHAPE(n, context, width));
     x = tri_add(x, tri_forward(b->proj, y));
     return tri_add(x, tri_forward(b->mlp, tri_forward(b->ln_2, x)));
 }
@@ -95,14 +97,14 @@ static tri_module *block_create(void)
     tri_module *self = tri_module_simple("Block", sizeof(block), block_forward);
     block *b = tri_module_data(self);
 
-    b->ln_1 = tri_module_add_child(self, "ln_1", tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL));
-    b->qkv = tri_module_add_child(self, "qkv", tri_nn_linear(WIDTH, 3 * WIDTH, NULL));
-    b->proj = tri_module_add_child(self, "proj", tri_nn_linear(WIDTH, WIDTH, NULL));
-    b->ln_2 = tri_module_add_child(self, "ln_2", tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL));
+    b->ln_1 = tri_module_add_child(self, "ln_1", tri_nn_layer_norm(TRI_SHAPE(width), NULL));
+    b->qkv = tri_module_add_child(self, "qkv", tri_nn_linear(width, 3 * width, NULL));
+    b->proj = tri_module_add_child(self, "proj", tri_nn_linear(width, width, NULL));
+    b->ln_2 = tri_module_add_child(self, "ln_2", tri_nn_layer_norm(TRI_SHAPE(width), NULL));
     b->mlp = tri_module_add_child(self, "mlp",
-                                  tri_nn_sequential(tri_nn_linear(WIDTH, 4 * WIDTH, NULL),
+                                  tri_nn_sequential(tri_nn_linear(width, 4 * width, NULL),
                                                     tri_nn_gelu(TRI_GELU_TANH),
-                                                    tri_nn_linear(4 * WIDTH, WIDTH, NULL)));
+                                                    tri_nn_linear(4 * width, width, NULL)));
     return self;
 }
 
@@ -117,8 +119,8 @@ static tri_module *sequence_create(int64_t layers)
         tri_module_add_child(net, name,
                              i <= layers
                                  ? block_create()
-                                 : tri_nn_sequential(tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL),
-                                                     tri_nn_linear(WIDTH, VOCABULARY, NULL)));
+                                 : tri_nn_sequential(tri_nn_layer_norm(TRI_SHAPE(width), NULL),
+                                                     tri_nn_linear(width, VOCABULARY, NULL)));
     }
     return net;
 }
@@ -129,9 +131,9 @@ static void make_data(task *t)
 {
     uint32_t state = 1;
 
-    t->x = tri_tensor_create(TRI_SHAPE(BATCH, CONTEXT), TRI_DTYPE_I64);
-    t->y = tri_tensor_create(TRI_SHAPE(BATCH, CONTEXT), TRI_DTYPE_I64);
-    for (int i = 0; i <= BATCH * CONTEXT; i++) {
+    t->x = tri_tensor_create(TRI_SHAPE(BATCH, context), TRI_DTYPE_I64);
+    t->y = tri_tensor_create(TRI_SHAPE(BATCH, context), TRI_DTYPE_I64);
+    for (int i = 0; i <= BATCH * context; i++) {
         state = state * 1664525u + 1013904223u;
         t->tokens[i] = state >> 24;
     }
@@ -142,8 +144,8 @@ static tri_module *cut_layers(tri_module *net)
     TRI_TRY(tri_parallelize(
         net, NULL,
         (tri_parallel_rule[]){
-            {.module = "h.*.attn.c_attn", .style = TRI_COLWISE, .parts = 3, .block = WIDTH / HEADS},
-            {.module = "h.*.attn.c_proj", .style = TRI_ROWWISE, .block = WIDTH / HEADS},
+            {.module = "h.*.attn.c_attn", .style = TRI_COLWISE, .parts = 3, .block = width / heads},
+            {.module = "h.*.attn.c_proj", .style = TRI_ROWWISE, .block = width / heads},
             {.module = "h.*.mlp.c_fc", .style = TRI_COLWISE},
             {.module = "h.*.mlp.c_proj", .style = TRI_ROWWISE}},
         4));
@@ -173,7 +175,7 @@ static replica replica_of(const task *t, bool cut)
     char name[64];
 
     tri_manual_seed(1);
-    snprintf(name, sizeof(name), "gpt:%d,%d,%d,%d,%d", (int)t->layers, WIDTH, HEADS, CONTEXT,
+    snprintf(name, sizeof(name), "gpt:%d,%d,%d,%d,%d", (int)t->layers, width, heads, context,
              VOCABULARY);
     r.net = t->stages ? sequence_create(t->layers) : tri_model_by_name(name, 0);
     if (r.data && t->zero > 0)
@@ -196,7 +198,7 @@ static tri_tensor *loss_fn(tri_tensor *logits, tri_tensor *target, void *arg)
 
 static void step(const task *t, const replica *r)
 {
-    const size_t bytes = (size_t)(BATCH * CONTEXT) * sizeof(int64_t);
+    const size_t bytes = (size_t)(BATCH * context) * sizeof(int64_t);
     int pieces = t->stages ? BATCH : 1, rows = BATCH / pieces, first = 0;
 
     TRI_TRY(tri_tensor_copy_in(t->x, t->tokens, bytes));
@@ -309,6 +311,11 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     int rounds = number(argc, argv, 3, 5), steps = number(argc, argv, 4, 2);
 
+    if (getenv("GPT_SIZE") != NULL && strcmp(getenv("GPT_SIZE"), "small") == 0) {
+        width = 128;
+        heads = 4;
+        context = 64;
+    }
     t.layers = number(argc, argv, 2, 0);
     t.zero = strncmp(what, "zero", 4) == 0 ? (int)strtol(what + 4, NULL, 10) : 0;
     t.data = strcmp(what, "ddp") == 0 || (t.zero >= 1 && t.zero <= 3);

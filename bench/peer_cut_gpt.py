@@ -20,7 +20,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
                                                parallelize_module)
 
-WIDTH, HEADS, CONTEXT, VOCABULARY, BATCH = 384, 6, 256, 256, 8
+WIDTH, HEADS, CONTEXT = (128, 4, 64) if os.environ.get("GPT_SIZE") == "small" else (384, 6, 256)
+VOCABULARY, BATCH = 256, 8
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 

@@ -81,7 +81,7 @@ static void a_stage_that_takes_another_shape_ends_all_with_both_shapes(void **st
 static void nobody_divides_by_ranks_or_micro_batches(void **state)
 {
     static const int shape[][2] = {{6, 2}, {6, 2}, {6, 2}};
-    training t = {.steps = 3};
+    training t = {.steps = TEST_SANITIZED ? 2 : 3};
 
     (void)state;
     memcpy(t.shape, shape, sizeof(shape));
