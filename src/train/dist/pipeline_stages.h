@@ -21,7 +21,10 @@ typedef struct trii_stages {
 typedef struct trii_staged {
     trii_stages *of;
     int64_t place; /* of its entry in the state of the whole network; of several, the first */
-    bool is_copy;  /* a rank of an earlier stage has it, too, and counts it in norms and files */
+    /* a rank of an earlier stage has it, too, and counts it in norms and files, under this name in
+     * the state of the whole network, where it is at `place`; else NULL */
+    bool is_copy;
+    const char *name;
 } trii_staged;
 
 static inline trii_stages *trii_stages_ref(trii_stages *stages)

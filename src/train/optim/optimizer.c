@@ -135,6 +135,8 @@ static tri_status add_model(tri_optimizer *o, tri_module *model, int group)
     for (int64_t i = 0; i < total && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
 
+        if (entry.parameter && entry.tensor->staged != NULL && entry.tensor->staged->is_copy)
+            entry.name = entry.tensor->staged->name;
         if (entry.parameter)
             status = add_param(o, entry.tensor, entry.name, group);
     }

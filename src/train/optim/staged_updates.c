@@ -96,7 +96,8 @@ tri_status trii_optimizer_gather_counts(const tri_optimizer *o, int64_t **counts
     *counts_out = trii_alloc((size_t)*n_out + 1, sizeof(**counts_out), "numbers of updates");
     status = trii_ranks_agree(o->stages->group, *counts_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
     for (int i = 0; i < o->n_params && status == TRI_OK; i++)
-        (*counts_out)[places[i]] = own[i];
+        if (!o->params[i].tensor->staged->is_copy)
+            (*counts_out)[places[i]] = own[i];
     if (status == TRI_OK)
         status = tri_all_reduce(o->stages->group, *counts_out, *counts_out, (size_t)*n_out,
                                 TRI_DTYPE_I64, TRI_REDOP_SUM, NULL);

