@@ -44,9 +44,10 @@
  *     opt = tri_adamw(model, 1e-3, NULL);
  *     loss = tri_pipeline_step(model, x, target, loss_fn, NULL);
  *
- * Each pipeline along the axis has rows of its own, of any number, and returns the loss of these;
- * gradients are averaged once a step, after the last micro-batch, weighted by the rows. Passes
- * between tri_ddp_no_sync_begin and _end add up before. tri_ddp_join is refused.
+ * Each pipeline along the axis has rows of its own, of any number, and returns the loss of these
+ * (with options.count, that of all rows of all pipelines); gradients are averaged once a step,
+ * after the last micro-batch, weighted by the rows, or by what is counted. Passes between
+ * tri_ddp_no_sync_begin and _end add up before. tri_ddp_join is refused.
  *
  * A rank whose call fails ends the pipeline for all ranks, which get its reason. So does one that
  * is lost. Make a new one then, over a new group (tri_group_shrink) if a rank is gone.
@@ -97,8 +98,9 @@ typedef struct tri_pipeline_options {
     /* For losses whose mean is not over rows, since targets are padded or ignored: the loss
      * function returns a sum over targets, and the loss is the sum over all micro-batches, divided
      * by the count of the whole batch. Called once in a step, with the `arg` of tri_pipeline_step,
-     * on the rank of the last stage. NULL: means over rows, which tri_ddp and tri_zero around a
-     * pipeline need (UNSUPPORTED). */
+     * on the rank of the last stage. With tri_ddp or tri_zero around the pipeline count and loss
+     * are those of all replicas in training, and of this pipeline's rows under TRI_NO_GRAD. NULL:
+     * means over rows. */
     tri_pipeline_count_fn count;
     TRI_RESERVED(3);
 } tri_pipeline_options;

@@ -19,23 +19,26 @@ tri_status trii_backward_begin_parts(trii_unit *unit, trii_step *step)
     return TRI_OK;
 }
 
-static tri_status finish_parts(trii_unit *unit, trii_step *step, int64_t samples)
+static tri_status finish_parts(trii_unit *unit, trii_step *step, int64_t samples, bool evenly)
 {
-    const trii_samples under = {.count = samples, .divisor = TRII_NO_VALUE};
+    trii_samples under = {.count = samples, .divisor = TRII_NO_VALUE};
     trii_backward_mode mode;
     tri_status status = trii_backward_enter(trii_recorder_of(step), false, &mode);
 
     if (status != TRI_OK)
         return status;
-    status = trii_unit_finish(unit, step, NULL, NULL, 0, &under);
+    if (evenly && unit->group != NULL) /* each pass is a mean of one */
+        status = trii_resolve(step, unit->one[1], &under.divisor);
+    if (status == TRI_OK)
+        status = trii_unit_finish(unit, step, NULL, NULL, 0, &under);
     trii_backward_leave(trii_recorder_of(step), &mode);
     return status == TRI_OK ? trii_step_eager(step) : status;
 }
 
-tri_status trii_backward_end_parts(trii_unit *unit, trii_step *step, int64_t samples,
+tri_status trii_backward_end_parts(trii_unit *unit, trii_step *step, int64_t samples, bool evenly,
                                    tri_status status)
 {
     unit->no_sync--;
     unit->in_parts = false;
-    return status == TRI_OK ? finish_parts(unit, step, samples) : status;
+    return status == TRI_OK ? finish_parts(unit, step, samples, evenly) : status;
 }

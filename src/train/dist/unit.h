@@ -373,9 +373,9 @@ tri_status trii_unit_finish(trii_unit *unit, trii_step *step, tri_tensor *const 
 
 /* backward_parts.c. A pipeline's pass of all micro-batches: what their backwards leave, as the
  * gradients of one backward over so many samples, is averaged after the last of them. end: also
- * after a failure, whose status is returned. */
+ * after a failure, whose status is returned. evenly: weighted by the ranks, and not by samples. */
 tri_status trii_backward_begin_parts(trii_unit *unit, trii_step *step) TRI_MUST_CHECK;
-tri_status trii_backward_end_parts(trii_unit *unit, trii_step *step, int64_t samples,
+tri_status trii_backward_end_parts(trii_unit *unit, trii_step *step, int64_t samples, bool evenly,
                                    tri_status status) TRI_MUST_CHECK;
 
 /* --- between backward and update ------------------------------------------ */

@@ -60,8 +60,10 @@ static tri_status join_group(trii_ddp *ddp)
     ddp->unit.size = tri_group_size(group);
     ddp->unit.rank = tri_group_rank(group);
     trii_random_stream_set((uint64_t)ddp->unit.rank);
-    if (ddp->is_bare) /* on all ranks, which have the same stages */
+    if (ddp->is_bare) { /* on all ranks, which have the same stages */
+        ddp->bare_group = ddp->unit.size > 1 ? tri_group_ref(group) : NULL;
         ddp->unit.size = 1;
+    }
     if (ddp->unit.size > 1) {
         ddp->unit.group = tri_group_ref(group);
         trii_forked_watch();
@@ -364,6 +366,7 @@ static void ddp_destroy(tri_module *self)
     trii_ddp *ddp = self->data;
 
     trii_ddp_buffers_free(ddp);
+    tri_group_unref(ddp->bare_group);
     trii_unit_free(&ddp->unit);
 }
 

@@ -45,7 +45,8 @@ typedef struct trii_ddp {
     const char *const *units;          /* [n_units], of tri_zero_options; while it is made */
     int n_units;
     tri_device devices[2];
-    bool is_bare; /* the network is a pipeline's stages that train nothing on this rank */
+    bool is_bare;          /* the network is a pipeline's stages that train nothing on this rank */
+    tri_group *bare_group; /* then: the ranks that average nothing either; NULL: one */
 } trii_ddp;
 
 /* ddp_verify.c. Collective. `contents`: compare values too, else names, types and shapes. */

@@ -78,9 +78,9 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
     if (r->why != NULL)
         snprintf(line, TRII_AGREE_LINE, "a call that fails (%.140s)", r->why);
     else
-        snprintf(line, TRII_AGREE_LINE, "schedule %s with %d stages%s and %d micro-batches",
+        snprintf(line, TRII_AGREE_LINE, "schedule %s with %d stages%s and %d micro-batches%s",
                  trii_pipeline_schedule_name(shape->schedule), shape->stages, ties,
-                 shape->microbatches);
+                 shape->microbatches, r->p->count != NULL ? " and options.count" : "");
 }
 
 static tri_status hash_request(void *ctx, int64_t index, uint64_t *hash_out)

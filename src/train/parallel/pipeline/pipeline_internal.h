@@ -108,8 +108,13 @@ tri_status trii_pipeline_replicas_check(const trii_pipeline *p, const tri_module
                                         trii_pipeline_call call) TRI_MUST_CHECK;
 tri_status trii_pipeline_replicas_begin(tri_module *model, trii_step *step,
                                         trii_pipeline_call call) TRI_MUST_CHECK;
-tri_status trii_pipeline_replicas_end(tri_module *model, trii_step *step, trii_pipeline_call call,
-                                      const int64_t *rows, tri_status status) TRI_MUST_CHECK;
+tri_status trii_pipeline_replicas_end(const trii_pipeline *p, tri_module *model, trii_step *step,
+                                      trii_pipeline_call call, const int64_t *rows,
+                                      tri_status status) TRI_MUST_CHECK;
+/* Borrowed: the ranks with the same stages, where options.count is over all of them. NULL: it is
+ * not, or there are none. */
+tri_group *trii_pipeline_counted_over(const trii_pipeline *p, const tri_module *model,
+                                      trii_pipeline_call call);
 void trii_pipeline_replicas_abort(const tri_module *model, const char *why);
 
 #endif

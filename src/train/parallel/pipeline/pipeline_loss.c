@@ -1,10 +1,11 @@
 /*
  * pipeline_loss.c - the part of a micro-batch in the loss of its batch: a mean over rows with the
- * share of its rows, or a sum over what the user counts with one count for the whole batch, so that
- * every target weighs alike wherever it lies.
+ * share of its rows, or a sum over what the user counts with one count for the whole batch (in
+ * training, that of all replicas), so that every target weighs alike wherever it lies.
  */
 #include "train/parallel/pipeline/pipeline_loss.h"
 
+#include <trireme/dist.h>
 #include <trireme/ops.h>
 
 #include "base/err.h"
@@ -22,6 +23,18 @@ static tri_status check_number(const char *name, tri_tensor *x, const char *what
     return status;
 }
 
+/* Under TRI_NO_GRAD. */
+static tri_tensor *mean_of_replicas(tri_group *replicas, tri_tensor *x)
+{
+    return tri_mul_scalar(tri_dist_all_reduce(x, TRI_REDOP_SUM, replicas),
+                          1.0 / tri_group_size(replicas));
+}
+
+tri_tensor *trii_pipeline_loss_of_all(const trii_pipeline_loss *l, tri_tensor *loss)
+{
+    return l->replicas != NULL ? mean_of_replicas(l->replicas, loss) : loss;
+}
+
 /* Once for the batch. */
 static tri_status count_all(trii_pipeline_loss *l)
 {
@@ -35,6 +48,8 @@ static tri_status count_all(trii_pipeline_loss *l)
     status = check_number("count", count, "how many targets the loss is over");
     if (status == TRI_OK)
         l->counted = tri_reshape(count, NULL, 0);
+    if (status == TRI_OK && l->replicas != NULL)
+        l->counted = mean_of_replicas(l->replicas, tri_cast(l->counted, TRI_DTYPE_F64));
     tri_no_grad_end();
     return status == TRI_OK ? tri_tensor_status(l->counted) : status;
 }

@@ -85,32 +85,147 @@ static const char *count_rank(rank_env *env)
     return NULL;
 }
 
-/* Without batch norm the micro-batches are no matter: the loss is that of the whole batch. */
-static void every_target_weighs_alike(void **state)
+/* One process and the whole batch; destroys the network, and what it has got. */
+static void train_alone(tri_module *net, tri_tensor *x, tri_tensor *y, int passes, double *losses)
 {
-    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
-    tri_tensor *y = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes);
-    tri_module *stages[2], *net;
-    tri_optimizer *opt;
-    double want[STEPS];
+    tri_optimizer *opt = tri_sgd(net, 0.5, NULL);
 
-    (void)state;
-    pipeline_stages(stages, 2, false);
-    net = tri_nn_sequential_of(2, stages);
-    opt = tri_sgd(net, 0.5, NULL);
     for (int s = 0; s < STEPS; s++) {
-        tri_tensor *loss = entropy(tri_forward(net, x), y, TRI_REDUCTION_MEAN);
+        tri_tensor *loss = NULL;
 
-        tri_backward(loss);
+        for (int pass = 0; pass < passes; pass++) {
+            loss = entropy(tri_forward(net, x), y, TRI_REDUCTION_MEAN);
+            tri_backward(loss);
+        }
         CHECK_OK(tri_optimizer_step(opt));
-        want[s] = tri_item(loss);
+        losses[s] = tri_item(loss);
         tri_step_end();
     }
-    run_threads(2, NULL, count_rank, want);
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
+}
+
+/* Without batch norm the micro-batches are no matter: the loss is that of the whole batch. */
+static void every_target_weighs_alike(void **state)
+{
+    tri_module *stages[2];
+    double want[STEPS];
+
+    (void)state;
+    pipeline_stages(stages, 2, false);
+    train_alone(tri_nn_sequential_of(2, stages), pipeline_batch(0, ROWS, PIPELINE_WIDTH),
+                tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes), 1, want);
+    run_threads(2, NULL, count_rank, want);
+}
+
+/* --- replicas ------------------------------------------------------------- */
+
+/* Two pipelines of two stages: one has the rows before `border`, one those from there on. */
+typedef struct replicas_job {
+    int border;
+    int zero;   /* stage of tri_zero; 0: tri_ddp */
+    int passes; /* for one update */
+    bool bare;  /* the last stage has no parameters */
+    double want[STEPS];
+} replicas_job;
+
+static void bare_stages(tri_module **stages, int n)
+{
+    for (int s = 0; s < n; s++)
+        stages[s] = s == n - 1 ? tri_nn_tanh() : tri_nn_linear(PIPELINE_WIDTH, PIPELINE_OUT, NULL);
+}
+
+/* This pipeline's rows. */
+static const char *replicas_step(rank_env *env, tri_module *model, tri_optimizer *opt, int data,
+                                 double *loss_out)
+{
+    const replicas_job *j = env->arg;
+    const int64_t ignored = IGNORED;
+    int first = data == 0 ? 0 : j->border, end = data == 0 ? j->border : ROWS;
+    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(end - first), TRI_DTYPE_I64, classes + first);
+    tri_tensor *none = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &ignored), *loss = NULL;
+
+    for (int pass = 0; pass < j->passes; pass++) {
+        if (pass < j->passes - 1)
+            tri_ddp_no_sync_begin(model);
+        loss = tri_pipeline_step(model, tri_keep(tri_narrow(x, 0, first, end - first)), y,
+                                 sum_of_targets, none);
+        if (pass < j->passes - 1)
+            tri_ddp_no_sync_end(model);
+    }
+    RANK_TRY(env, tri_optimizer_step(opt));
+    RANK_TRY(env, tri_item_status(loss, loss_out));
+    RANK_TRY(env, tri_step_end_status());
+    tri_tensor_unref(none);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static const char *replicas_rank(rank_env *env)
+{
+    const replicas_job *j = env->arg;
+    pipeline_job job = {.options = {.n_microbatches = 3, .count = count_targets},
+                        .stages = 2,
+                        .build = j->bare ? bare_stages : plain_stages};
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+    tri_optimizer *opt;
+    const char *wrong = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env,
+             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
+    model = pipeline_make(&job, tri_mesh_group(mesh, "pipeline"));
+    model = j->zero > 0 ? tri_zero(model, &(tri_zero_options){.group = tri_mesh_group(mesh, "data"),
+                                                              .stage = j->zero})
+                        : tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+    RANK_TRY(env, tri_module_status(model));
+    opt = tri_sgd(model, 0.5, NULL);
+    for (int s = 0; s < STEPS && wrong == NULL; s++) {
+        double got = 0;
+
+        wrong = replicas_step(env, model, opt, tri_group_rank(tri_mesh_group(mesh, "data")), &got);
+        if (wrong == NULL && !(fabs(got - j->want[s]) <= 1e-9))
+            wrong = RANK_FAIL(env, "rank %d, loss %d is %.17g, not %.17g", env->rank, s, got,
+                              j->want[s]);
+    }
+    if (wrong == NULL && tri_module_parameter_count(model) > 0 &&
+        tri_ddp_sample_count(model) != ROWS * j->passes)
+        wrong = RANK_FAIL(env, "%lld samples", (long long)tri_ddp_sample_count(model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return wrong;
+}
+
+static void count_over_replicas(replicas_job j)
+{
+    const pipeline_job job = {.stages = 2, .build = j.bare ? bare_stages : plain_stages};
+    tri_module *stages[PIPELINE_STAGES], *net;
+    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes);
+
+    pipeline_build(&job, stages);
+    net = tri_nn_sequential_of(2, stages);
+    train_alone(net, x, y, j.passes, j.want);
+    run_threads(4, &(tri_group_options){.engine = "shm"}, replicas_rank, &j);
+}
+
+/* The first one has one target, as the second has two, or none. */
+static void replicas_count_together(void **state)
+{
+    (void)state;
+    count_over_replicas((replicas_job){.border = 2, .passes = 1});
+    count_over_replicas((replicas_job){.border = 1, .passes = 2});
+    count_over_replicas((replicas_job){.border = 1, .passes = 1, .bare = true});
+    for (int zero = 1; zero <= 3; zero++)
+        count_over_replicas((replicas_job){.border = 5, .passes = 1, .zero = zero});
 }
 
 static void refuse(tri_group *group, tri_pipeline_count_fn count, const char *part)
@@ -129,24 +244,6 @@ static void refuse(tri_group *group, tri_pipeline_count_fn count, const char *pa
     tri_tensor_unref(y);
 }
 
-/* Each replica would have a count of its own. */
-static void refuse_replicas(tri_group *group)
-{
-    tri_module *pipe =
-        tri_pipeline((tri_module *[]){tri_nn_linear(PIPELINE_WIDTH, PIPELINE_OUT, NULL)}, 1,
-                     &(tri_pipeline_options){.group = group, .count = count_targets});
-    tri_module *model = tri_ddp(pipe, &(tri_ddp_options){.group = group});
-    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, PIPELINE_WIDTH), TRI_DTYPE_F32);
-
-    (void)tri_pipeline_step(model, x, x, sum_of_targets, NULL);
-    CHECK_FAILS(
-        tri_run(), TRI_ERR_UNSUPPORTED,
-        "options.count is of one pipeline's batch, and tri_ddp weighs its pipelines by rows");
-    tri_step_end();
-    tri_module_destroy(model);
-    tri_tensor_unref(x);
-}
-
 static void counts_are_checked(void **state)
 {
     tri_group *group = NULL;
@@ -158,13 +255,13 @@ static void counts_are_checked(void **state)
     refuse(group, count_nothing, "the count function returned NULL");
     refuse(group, count_rows,
            "the count function returned 2 elements: it returns how many targets the loss is over");
-    refuse_replicas(group);
     tri_group_unref(group);
     tri_store_unref(store);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_target_weighs_alike),
+    cmocka_unit_test(replicas_count_together),
     cmocka_unit_test(counts_are_checked),
 };
 

@@ -520,7 +520,9 @@ static tri_status share_loss(const pass *t, tri_tensor **loss_out)
     tri_tensor *loss;
 
     tri_no_grad_begin();
-    loss = t->loss != NULL ? tri_cast(t->loss, TRI_DTYPE_F64) : tri_zeros(NULL, 0, TRI_DTYPE_F64);
+    loss = t->loss != NULL
+               ? trii_pipeline_loss_of_all(&t->of_batch, tri_cast(t->loss, TRI_DTYPE_F64))
+               : tri_zeros(NULL, 0, TRI_DTYPE_F64);
     if (p->group != NULL)
         loss = tri_dist_broadcast(loss, trii_pipeline_rank_of(&p->shape, p->shape.stages - 1),
                                   p->group);
@@ -633,7 +635,8 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
               .of_batch = {.loss = inputs->loss,
                            .count = p->count,
                            .arg = inputs->arg,
-                           .target = inputs->target},
+                           .target = inputs->target,
+                           .replicas = trii_pipeline_counted_over(p, inputs->model, call)},
               .last_out = TRII_NO_VALUE};
     tri_tensor *result = NULL;
     tri_status status = t.step != NULL ? settle(&t) : TRI_ERR_NO_MEMORY;
@@ -656,7 +659,7 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         status = record_all(&t);
         if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
             status = trii_pipeline_ties_end(p, t.step);
-        status = trii_pipeline_replicas_end(inputs->model, t.step, call, &t.rows, status);
+        status = trii_pipeline_replicas_end(p, inputs->model, t.step, call, &t.rows, status);
     }
     if (status == TRI_OK)
         status = trii_pipeline_random_set(&t.random, used_microbatches(&t));

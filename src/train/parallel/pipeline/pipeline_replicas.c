@@ -3,7 +3,9 @@
  * ranks of another axis of the mesh, and each of these pipelines has its own rows of the batch.
  *
  * The gradients of all micro-batches add up as they do in one process; after the last backward they
- * are averaged once, weighted by the rows of each pipeline, which all of its stages know.
+ * are averaged once, weighted by the rows of each pipeline, which all of its stages know. Where the
+ * loss is a sum over what options.count counts, the ranks of the last stage have divided it by the
+ * count of all pipelines, and all weigh alike.
  */
 #include "base/err.h"
 #include "train/nn/module.h"
@@ -26,11 +28,6 @@ tri_status trii_pipeline_replicas_check(const trii_pipeline *p, const tri_module
 
     if (call == TRII_PIPELINE_OUTPUTS)
         return TRI_OK;
-    if (unit != NULL && p->count != NULL)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "options.count is of one pipeline's batch, and %s weighs its pipelines by "
-                         "rows: let the loss be a mean over rows",
-                         unit->call);
     for (int k = 0; k < p->first[p->n_local]; k++)
         for (int64_t i = 0; i < tri_module_state_count(p->parts[k]); i++) {
             const tri_state_entry entry = tri_module_state(p->parts[k], i);
@@ -57,20 +54,33 @@ tri_status trii_pipeline_replicas_begin(tri_module *model, trii_step *step, trii
                                                            : status;
 }
 
-tri_status trii_pipeline_replicas_end(tri_module *model, trii_step *step, trii_pipeline_call call,
-                                      const int64_t *rows, tri_status status)
+tri_status trii_pipeline_replicas_end(const trii_pipeline *p, tri_module *model, trii_step *step,
+                                      trii_pipeline_call call, const int64_t *rows,
+                                      tri_status status)
 {
     trii_unit *unit = unit_of(model);
 
     return unit != NULL && call == TRII_PIPELINE_TRAIN
-               ? trii_backward_end_parts(unit, step, *rows, status)
+               ? trii_backward_end_parts(unit, step, *rows, p->count != NULL, status)
                : status;
+}
+
+tri_group *trii_pipeline_counted_over(const trii_pipeline *p, const tri_module *model,
+                                      trii_pipeline_call call)
+{
+    const trii_ddp *ddp = trii_ddp_of(model);
+
+    if (ddp == NULL || p->count == NULL || call != TRII_PIPELINE_TRAIN)
+        return NULL;
+    return ddp->is_bare ? ddp->bare_group : ddp->unit.group;
 }
 
 void trii_pipeline_replicas_abort(const tri_module *model, const char *why)
 {
-    const trii_unit *unit = unit_of(model);
+    const trii_ddp *ddp = trii_ddp_of(model);
 
-    if (unit != NULL && unit->group != NULL)
-        trii_unit_abort(unit, why);
+    if (ddp != NULL && ddp->unit.group != NULL)
+        trii_unit_abort(&ddp->unit, why);
+    if (ddp != NULL && ddp->bare_group != NULL)
+        tri_group_abort(ddp->bare_group, why);
 }
