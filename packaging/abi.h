@@ -1534,7 +1534,8 @@ typedef struct tri_pipeline_options {
     int n_microbatches;
     tri_pipeline_schedule schedule;
     tri_pipeline_count_fn count;
-    uint64_t reserved[3];
+    tri_tensor *example;
+    uint64_t reserved[2];
 } tri_pipeline_options;
 tri_module *tri_pipeline(tri_module *const *own_stages, int n, const tri_pipeline_options *opt);
 tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages, const tri_pipeline_options *opt);

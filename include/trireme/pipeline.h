@@ -102,7 +102,12 @@ typedef struct tri_pipeline_options {
      * are those of all replicas in training, and of this pipeline's rows under TRI_NO_GRAD. NULL:
      * means over rows. */
     tri_pipeline_count_fn count;
-    TRI_RESERVED(3);
+    /* Borrowed. tri_pipeline_split without cuts: the input of a micro-batch, whose values do not
+     * matter. It cuts where the stages' floating-point operations in a forward are most equal,
+     * which all ranks count alike, so all give one of the same shape. The forward is recorded, in
+     * evaluation and without gradients, but not computed: call tri_step_end after it. */
+    tri_tensor *example;
+    TRI_RESERVED(2);
 } tri_pipeline_options;
 
 /**
@@ -137,12 +142,13 @@ TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
  *             "5.weight". It is taken apart: hooks of its own do not run.
  *   cuts      [n_stages - 1]: the names of the modules with which stages 1, 2, .. begin, in their
  *             order: {"3", "6"}. A tri_nn_sequential inside is cut, too: {"h.2", "h.4"}. NULL:
- *             where the stages' numbers of parameters are most equal (the largest is as small as it
- *             can be); every stage has a module at least.
+ *             where the stages' operations (options.example), or without an example their numbers
+ *             of parameters, are most equal (the largest is as small as it can be); every stage has
+ *             a module at least.
  *   n_stages  in all, such as the number of ranks
  *
  * Errors: those of tri_pipeline; INVALID_ARG (not a tri_nn_sequential, a part of another module, no
- * such module, another order, more stages than modules).
+ * such module, another order, more stages than modules), those of a forward of the example.
  */
 TRI_API tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages,
                                        const tri_pipeline_options *opt);

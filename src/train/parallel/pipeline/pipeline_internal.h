@@ -37,6 +37,10 @@ typedef struct trii_pipeline_recipe {
     int stages;
     tri_status status; /* why it cannot be made, with the error line */
 } trii_pipeline_recipe;
+/* pipeline_costs.c: what each of a network's modules, which run one after the other, computes for
+ * the example; only records. */
+tri_status trii_pipeline_costs(tri_module *net, tri_module *const *modules, int n,
+                               tri_tensor *example, int64_t *costs_out) TRI_MUST_CHECK;
 tri_module *trii_pipeline_make(const trii_pipeline_recipe *recipe);
 
 /* pipeline_places.c: where this rank's tensors are in the state of the whole network, as they say

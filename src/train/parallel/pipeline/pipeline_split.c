@@ -1,6 +1,6 @@
 /*
  * pipeline_split.c - a sequential network, cut into stages at modules that are named or where the
- * stages' parameters are most equal.
+ * stages' operations or parameters are most equal.
  */
 #include <string.h>
 
@@ -143,7 +143,7 @@ static int64_t weigh(tri_module *module)
     return n;
 }
 
-/* Fills stages from the front with at most `most` elements each, but for a stage of one module, and
+/* Fills stages from the front with at most `most` each, but for a stage of one module, and
  * leaves one module at least for each that follows. False: the last one has more than that. */
 static bool fill(const int64_t *weights, int n, int stages, int64_t most, int *first)
 {
@@ -179,17 +179,28 @@ static void balance(const int64_t *weights, int n, int stages, int *first)
     (void)fill(weights, n, stages, high, first);
 }
 
-static tri_status cut_evenly(const parts *t, int stages)
+/* example: NULL, or what a micro-batch looks like. */
+static tri_status cut_evenly(const parts *t, tri_module *net, tri_tensor *example, int stages)
 {
     int64_t *weights = trii_alloc((size_t)t->n, sizeof(*weights), "stages");
+    tri_status status = TRI_OK;
 
     if (weights == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < t->n; i++)
-        weights[i] = weigh(t->modules[i]);
-    balance(weights, t->n, stages, t->first);
+    if (example != NULL)
+        status = trii_pipeline_costs(net, t->modules, t->n, example, weights);
+    else
+        for (int i = 0; i < t->n; i++)
+            weights[i] = weigh(t->modules[i]);
+    if (status == TRI_OK)
+        balance(weights, t->n, stages, t->first);
     trii_free(weights);
-    return TRI_OK;
+    return status;
+}
+
+static tri_tensor *example_of(const tri_pipeline_options *opt)
+{
+    return opt != NULL ? opt->example : NULL;
 }
 
 /* --- taking it apart ------------------------------------------------------ */
@@ -227,7 +238,8 @@ tri_module *(tri_pipeline_split)(tri_module *own_net, const char *const *cuts, i
     if (recipe.status == TRI_OK)
         recipe.status = find_parts(&t, own_net, n_stages);
     if (recipe.status == TRI_OK)
-        recipe.status = cuts != NULL ? cut_at(&t, cuts, n_stages) : cut_evenly(&t, n_stages);
+        recipe.status = cuts != NULL ? cut_at(&t, cuts, n_stages)
+                                     : cut_evenly(&t, own_net, example_of(opt), n_stages);
     if (recipe.status == TRI_OK) {
         take_apart(own_net);
         t.first[n_stages] = t.n;

@@ -268,9 +268,68 @@ static void ranks_that_cut_differently_are_named(void **state)
     run_threads(2, NULL, cut_differently, NULL);
 }
 
+/* --- by operations -------------------------------------------------------- */
+
+/* Most parameters are in module 4, most operations in module 0. */
+static tri_module *image_network(void)
+{
+    return tri_nn_sequential(tri_nn_conv2d(1, 4, 3, NULL), tri_nn_batch_norm2d(4, NULL),
+                             tri_nn_max_pool2d(2, NULL), tri_nn_flatten(1),
+                             tri_nn_linear(4 * 4 * 4, 16, NULL), tri_nn_dropout(0.5),
+                             tri_nn_linear(16, 16, NULL));
+}
+
+static int first_of_stage_1(tri_group *group, tri_tensor *example)
+{
+    tri_module *pipe = tri_pipeline_split(
+        image_network(), NULL, 2,
+        &(tri_pipeline_options){
+            .group = group, .schedule = TRI_PIPELINE_LOOPED_BFS, .example = example});
+    tri_tensor *mean = tri_module_find(pipe, "1.running_mean");
+    float means[4];
+    int first;
+
+    CHECK_OK(tri_module_status(pipe));
+    first = trii_pipeline_of(pipe)->first[1];
+    CHECK_OK(tri_step_end_status());
+    assert_true(tri_module_is_training(tri_module_submodule(pipe, "5")));
+    CHECK_OK(tri_tensor_copy_out(mean, means, sizeof(means)));
+    assert_true(means[0] == 0);
+    tri_module_destroy(pipe);
+    return first;
+}
+
+static void a_network_is_cut_where_operations_are_equal(void **state)
+{
+    tri_tensor *image = tri_tensor_create(TRI_SHAPE(2, 1, 10, 10), TRI_DTYPE_F32);
+    tri_tensor *wrong = tri_tensor_create(TRI_SHAPE(2, 3, 10, 10), TRI_DTYPE_F32);
+    tri_group *group = NULL;
+    tri_store *store = NULL;
+    tri_module *pipe;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+    assert_int_equal(first_of_stage_1(group, NULL), 6);
+    assert_int_equal(first_of_stage_1(group, image), 1);
+    pipe = tri_pipeline_split(image_network(), NULL, 2,
+                              &(tri_pipeline_options){.group = group,
+                                                      .schedule = TRI_PIPELINE_LOOPED_BFS,
+                                                      .example = wrong});
+    CHECK_FAILS(tri_module_status(pipe), TRI_ERR_INVALID_ARG,
+                "tri_pipeline_split: options.example: 0: tri_conv");
+    tri_step_end();
+    tri_module_destroy(pipe);
+    tri_tensor_unref(image);
+    tri_tensor_unref(wrong);
+    tri_group_unref(group);
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_network_is_cut_at_names),
     cmocka_unit_test(a_network_is_cut_where_parameters_are_equal),
+    cmocka_unit_test(a_network_is_cut_where_operations_are_equal),
     cmocka_unit_test(sequences_inside_are_cut_too),
     cmocka_unit_test(no_cut_has_a_smaller_largest_stage),
     cmocka_unit_test(cuts_are_checked),
