@@ -3,8 +3,11 @@
  * the next rank waits for it while the one before records, which is long before that has results,
  * and so nothing has to be agreed when shapes, modes or frozen parameters change.
  */
+#include <string.h>
+
 #include "base/dtype.h"
 #include "base/err.h"
+#include "train/dist/token_counts.h"
 #include "train/graph/step/type.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 #include "train/traffic/traffic.h"
@@ -12,8 +15,18 @@
 /* Messages of the steps have tags below. */
 #define NOTE_TAG (TRII_TRAFFIC_TAGS / 2)
 
-/* call, rows, randoms, requires_grad, dtype, ndim, shape */
-enum { CALL, ROWS, RANDOMS, REQUIRES_GRAD, DTYPE, NDIM, SHAPE, WORDS = SHAPE + TRI_MAX_DIMS };
+/* What a note is made of; tokens are of the sequences of which the sender has had a part. */
+enum {
+    CALL,
+    ROWS,
+    RANDOMS,
+    REQUIRES_GRAD,
+    DTYPE,
+    NDIM,
+    SHAPE,
+    TOKENS = SHAPE + TRI_MAX_DIMS,
+    WORDS = TOKENS + sizeof(trii_token_counts) / sizeof(int64_t)
+};
 
 static const char *call_text(int64_t call)
 {
@@ -37,6 +50,7 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
 
     for (int d = 0; d < note->type.ndim; d++)
         words[SHAPE + d] = note->type.shape[d];
+    memcpy(&words[TOKENS], trii_token_counts_now(), sizeof(trii_token_counts));
     return tri_send(p->group, words, WORDS, TRI_DTYPE_I64,
                     trii_pipeline_rank_of(&p->shape, edge->to), NOTE_TAG + edge->number, NULL);
 }
@@ -45,6 +59,7 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
                                    trii_pipeline_call call, trii_pipeline_note *note_out)
 {
     int64_t words[WORDS] = {0};
+    trii_token_counts counts;
     int peer = trii_pipeline_rank_of(&p->shape, edge->from);
     tri_status status =
         tri_recv(p->group, words, WORDS, TRI_DTYPE_I64, peer, NOTE_TAG + edge->number, NULL);
@@ -64,5 +79,7 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
                                               .ndim = (int)words[NDIM]}};
     for (int d = 0; d < note_out->type.ndim; d++)
         note_out->type.shape[d] = words[SHAPE + d];
+    memcpy(&counts, &words[TOKENS], sizeof(counts));
+    trii_token_counts_join(&counts);
     return TRI_OK;
 }

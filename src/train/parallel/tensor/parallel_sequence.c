@@ -11,21 +11,10 @@
 #include <trireme/ops.h>
 
 #include "base/err.h"
-#include "train/graph/step/step.h"
+#include "train/dist/token_counts.h"
 #include "train/parallel/tensor/tensor_parallel.h"
 
 /* --- how many tokens there are -------------------------------------------- */
-
-/* A part does not say how large the others are. So what this thread's step cut last is noted; of a
- * step that cut nothing uneven, all parts are equal. */
-typedef struct cut_lengths {
-    uint64_t generation; /* of the step; it is what the rest is about */
-    int64_t whole;
-    bool differ; /* it cut sequences of other lengths as well */
-    bool uneven; /* some that the ranks do not divide */
-} cut_lengths;
-
-static _Thread_local cut_lengths seen;
 
 static trii_share share_of(const trii_tokens *tokens, int64_t whole)
 {
@@ -34,38 +23,59 @@ static trii_share share_of(const trii_tokens *tokens, int64_t whole)
 
 static trii_share note(const trii_tokens *tokens, int64_t whole)
 {
-    const trii_step *step = trii_step_current();
-    uint64_t generation = step != NULL ? step->generation : 0;
-    trii_share share = share_of(tokens, whole);
-
-    if (seen.generation != generation)
-        seen = (cut_lengths){.generation = generation, .whole = whole};
-    seen.differ = seen.differ || seen.whole != whole;
-    seen.uneven = seen.uneven || !trii_share_is_equal(&share);
-    seen.whole = whole;
-    return share;
+    trii_token_counts_add(whole);
+    return share_of(tokens, whole);
 }
 
-/* What this rank's n tokens are a part of. */
+static bool are_equal_parts(const trii_tokens *tokens, const trii_token_counts *counts)
+{
+    int size = tri_group_size(tokens->group);
+
+    for (int64_t i = 0; i < counts->n; i++)
+        if (counts->of[i] % size != 0)
+            return false;
+    return counts->others % size == 0;
+}
+
+/* Of sequences whose numbers of tokens differ by less than the number of ranks, some rank has parts
+ * of the same size. All ranks refuse them, though others could tell them apart. */
+static tri_status check_others(const trii_token_counts *counts, int64_t whole, int size)
+{
+    for (int64_t i = 0; i < counts->n; i++) {
+        int64_t other = counts->of[i], by = other < whole ? whole - other : other - whole;
+
+        if (by != 0 && by < size)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "sequences of %" PRId64 " and of %" PRId64
+                             " tokens in one step, which parts on %d ranks do not tell apart: pad "
+                             "them to one length (tri_pad), or end the step between them",
+                             whole < other ? whole : other, whole < other ? other : whole, size);
+    }
+    return TRI_OK;
+}
+
+/* What this rank's n tokens are a part of. Where nothing uneven was cut all parts are equal. */
 static tri_status find(const trii_tokens *tokens, int64_t n, trii_share *share_out)
 {
-    const trii_step *step = trii_step_current();
+    const trii_token_counts *counts = trii_token_counts_now();
     int size = tri_group_size(tokens->group);
 
     *share_out = share_of(tokens, n * size);
-    if (step == NULL || seen.generation != step->generation || !seen.uneven)
+    if (are_equal_parts(tokens, counts))
         return TRI_OK;
-    if (seen.differ)
+    if (counts->others != 0)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "sequences of several lengths in one step, not all of which %d ranks "
+                         "sequences of more than %d lengths in one step, not all of which %d ranks "
                          "divide: pad them (tri_pad), or end the step between them",
-                         size);
-    *share_out = share_of(tokens, seen.whole);
-    if (share_out->n == n)
-        return TRI_OK;
+                         TRII_TOKEN_COUNTS, size);
+    for (int64_t i = 0; i < counts->n; i++) {
+        *share_out = share_of(tokens, counts->of[i]);
+        if (share_out->n == n)
+            return check_others(counts, counts->of[i], size);
+    }
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "%" PRId64 " tokens: this rank's part of %" PRId64 " is %" PRId64, n,
-                     seen.whole, share_out->n);
+                     share_out->whole, share_out->n);
 }
 
 /* --- what is wrong -------------------------------------------------------- */

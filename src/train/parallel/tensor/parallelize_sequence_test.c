@@ -229,13 +229,16 @@ static const char *bits_rank(rank_env *env)
         for (int k = 0; k < 2; k++) {
             tri_module *model = build_block(3);
             tri_tensor *x = words(0, BATCH, length, 0), *y = words(0, BATCH, length, 1);
+            tri_tensor *few = words(0, BATCH, length - 4, 0); /* in the same step */
             size_t bytes = sizeof(double) * (size_t)(BATCH * length * WORDS);
 
             RANK_TRY(env, tri_parallelize(model, group, k == 0 ? whole : by_tokens,
                                           k == 0 ? N_WHOLE : N_BY_TOKENS));
             RANK_TRY(env, tri_tensor_copy_out(tri_forward(model, x), got[k], bytes));
-            RANK_TRY(env, tri_item_status(loss_of(model, x, y), &got[k][LOGITS]));
+            RANK_TRY(env, tri_item_status(tri_add(loss_of(model, x, y), loss_of(model, few, few)),
+                                          &got[k][LOGITS]));
             RANK_TRY(env, tri_step_end_status());
+            tri_tensor_unref(few);
             tri_tensor_unref(x);
             tri_tensor_unref(y);
             tri_module_destroy(model);
@@ -420,7 +423,7 @@ static const char *refused_rank(rank_env *env)
             env,
             tri_item_status(tri_sum(tri_forward(net, k == 0 ? x : y), NULL, 0, false), &number),
             k == 0 ? TRI_ERR_INVALID_ARG : TRI_ERR_UNSUPPORTED,
-            k == 0 ? "no dimension 1 of tokens before its last" : "of several lengths");
+            k == 0 ? "no dimension 1 of tokens before its last" : "sequences of 5 and of 6 tokens");
         tri_step_end();
         tri_tensor_unref(x);
         tri_tensor_unref(y);
