@@ -105,7 +105,8 @@ static bool is_recorded_elsewhere(const trii_graph_op *op)
            op == &trii_op_sum_in_order || op == &trii_op_target_weights || op == &trii_op_copy ||
            op == &trii_op_to || op == &trii_op_matmul_weight || op == &trii_op_matmul_to_weight ||
            op == &trii_op_loss_unscale || op == &trii_op_loss_rescale ||
-           op == &trii_op_dist_scatter_to || op == &trii_op_dist_copy_to; /* they need ranks */
+           op == &trii_op_dropout_mask_part || /* these need ranks */
+           op == &trii_op_dist_scatter_to || op == &trii_op_dist_copy_to;
 }
 
 static void every_gradient_matches_finite_differences(void **state)
