@@ -1,0 +1,120 @@
+/* pipeline_edges_test.c - steps that fail on one rank alone, in the middle of its micro-batches,
+ * before the pass or after it: all ranks end with its line, and nothing is updated. */
+#include "testing/pipeline_ranks.h"
+
+enum { ROWS = 8 };
+
+typedef enum failing { STAGE, AFTER_PASS, BEFORE_PASS } failing;
+
+typedef struct failing_job {
+    failing where;
+    int rank;
+    const char *part; /* of the line that all ranks get */
+} failing_job;
+
+static int calls_of_a_stage;
+
+static tri_tensor *fail_late(tri_module *self, tri_tensor *x)
+{
+    (void)self;
+    return ++calls_of_a_stage < 3 ? tri_tanh(x) : tri_matmul(x, x);
+}
+
+static void stages_of_which_one_fails(tri_module **stages, int n)
+{
+    for (int s = 0; s < n; s++)
+        stages[s] =
+            s == 1 ? tri_module_simple("Late", 1, fail_late)
+                   : tri_nn_linear(PIPELINE_WIDTH, s == 2 ? PIPELINE_OUT : PIPELINE_WIDTH, NULL);
+}
+
+static void fail_here(void)
+{
+    tri_tensor *bad = tri_zeros(TRI_SHAPE(2, 3), TRI_DTYPE_F64);
+
+    tri_backward(tri_sum(tri_matmul(bad, bad), NULL, 0, false));
+}
+
+static const char *failing_rank(rank_env *env)
+{
+    const failing_job *j = env->arg;
+    pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 3, .rows = ROWS};
+    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
+    tri_tensor *y = pipeline_batch(0, ROWS, PIPELINE_OUT);
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    uint64_t before, after;
+    tri_status status;
+
+    if (j->where == STAGE)
+        job.build = stages_of_which_one_fails;
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    opt = tri_sgd(pipe, 0.1, NULL);
+    RANK_TRY(env, tri_module_hash(pipe, &before));
+    if (j->where == BEFORE_PASS && env->rank == j->rank)
+        fail_here();
+    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    if (j->where == AFTER_PASS && env->rank == j->rank)
+        fail_here();
+    status = tri_optimizer_step(opt);
+    if (status == TRI_OK || strstr(tri_last_error(), j->part) == NULL)
+        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
+                         tri_last_error());
+    tri_step_end();
+    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    status = tri_optimizer_step(opt);
+    if (status == TRI_OK || strstr(tri_last_error(), j->part) == NULL)
+        return RANK_FAIL(env, "rank %d, again: %s: %s", env->rank, tri_status_name(status),
+                         tri_last_error());
+    tri_step_end();
+    RANK_TRY(env, tri_module_hash(pipe, &after));
+    if (before != after)
+        return RANK_FAIL(env, "rank %d has changed its stage", env->rank);
+    RANK_TRY(env, ranks_meet(env, "failed", -1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static void expect_failure(failing where, int rank, const char *part)
+{
+    failing_job j = {where, rank, part};
+
+    calls_of_a_stage = 0;
+    run_threads(3, &(tri_group_options){.timeout_ms = 20000}, failing_rank, &j);
+}
+
+static void a_stage_that_fails_at_a_later_micro_batch_ends_all(void **state)
+{
+    (void)state;
+    expect_failure(STAGE, 1, "stage 1, micro-batch 2");
+}
+
+static void what_fails_before_the_pass_ends_all(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 3; rank++)
+        expect_failure(BEFORE_PASS, rank, "tri_matmul");
+}
+
+static void what_fails_after_the_pass_ends_all(void **state)
+{
+    (void)state;
+    if (getenv("TRI_EAGER") != NULL) /* the pass has run by then */
+        return;
+    for (int rank = 0; rank < 3; rank++)
+        expect_failure(AFTER_PASS, rank, "tri_matmul");
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_stage_that_fails_at_a_later_micro_batch_ends_all),
+    cmocka_unit_test(what_fails_before_the_pass_ends_all),
+    cmocka_unit_test(what_fails_after_the_pass_ends_all),
+};
+
+TEST_MAIN(tests)
