@@ -105,7 +105,8 @@ typedef struct tri_pipeline_options {
     /* Borrowed. tri_pipeline_split without cuts: the input of a micro-batch, whose values do not
      * matter. It cuts where the stages' floating-point operations in a forward are most equal,
      * which all ranks count alike, so all give one of the same shape. The forward is recorded, in
-     * evaluation and without gradients, but not computed: call tri_step_end after it. */
+     * evaluation and without gradients; what pends is run, but of the forward only what sends
+     * messages (tri_parallelize). */
     tri_tensor *example;
     TRI_RESERVED(2);
 } tri_pipeline_options;
