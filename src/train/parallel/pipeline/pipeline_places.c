@@ -63,13 +63,25 @@ static void put_places(tri_module *model, const trii_pipeline *p, const int64_t 
     }
 }
 
+/* Without memory a state would seem to be empty. */
+static tri_status check_states(tri_module *model, const trii_pipeline *p)
+{
+    tri_status status = trii_module_flatten(model);
+
+    for (int i = 0; i < p->first[p->n_local] && status == TRI_OK; i++)
+        status = trii_module_flatten(p->parts[i]);
+    return status;
+}
+
 static tri_status make(tri_module *model, trii_pipeline *p, int64_t *counts)
 {
     trii_stages *stages = trii_alloc(1, sizeof(*stages), "stages");
-    tri_status status;
+    tri_status status = stages != NULL ? check_states(model, p) : TRI_ERR_NO_MEMORY;
 
-    if (stages == NULL)
-        return TRI_ERR_NO_MEMORY;
+    if (status != TRI_OK) {
+        trii_free(stages);
+        return status;
+    }
     atomic_init(&stages->refs, 1);
     stages->group = tri_group_ref(p->group);
     model->stages = stages;

@@ -53,6 +53,17 @@ static int first_of(const trii_pipeline_recipe *r, int stage)
     return r->first != NULL ? r->first[stage] : stage;
 }
 
+/* Without memory a state would seem to be empty. */
+static tri_status check_states(const trii_pipeline_recipe *r)
+{
+    tri_status status = TRI_OK;
+
+    for (int k = 0; k < first_of(r, r->stages) && status == TRI_OK; k++)
+        if (r->modules[k] != NULL && tri_module_status(r->modules[k]) == TRI_OK)
+            status = trii_module_flatten(r->modules[k]);
+    return status;
+}
+
 /* All parameters of the recipe's modules; entries NULL: counts them. */
 static int64_t list_entries(const trii_pipeline *p, const trii_pipeline_recipe *r, entry *entries)
 {
@@ -118,10 +129,14 @@ static tri_status find(trii_pipeline *p, const trii_pipeline_recipe *r, const en
 
 tri_status trii_pipeline_ties_find(trii_pipeline *p, const trii_pipeline_recipe *r)
 {
-    int64_t n = list_entries(p, r, NULL);
-    entry *entries = trii_alloc((size_t)n + 1, sizeof(*entries), "parameters");
-    tri_status status = TRI_ERR_NO_MEMORY;
+    tri_status status = check_states(r);
+    int64_t n = status == TRI_OK ? list_entries(p, r, NULL) : 0;
+    entry *entries;
 
+    if (status != TRI_OK)
+        return status;
+    status = TRI_ERR_NO_MEMORY;
+    entries = trii_alloc((size_t)n + 1, sizeof(*entries), "parameters");
     p->ties = trii_alloc((size_t)n + 1, sizeof(*p->ties), "shared parameters");
     if (entries != NULL && p->ties != NULL) {
         (void)list_entries(p, r, entries);
