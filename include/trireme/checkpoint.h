@@ -101,8 +101,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
 
 /* Parameters and buffers of a module under PyTorch's names, as one safetensors file. Errors:
  * INVALID_ARG, NO_MEMORY, IO, as tri_safetensors_write, and those of the module. If the module's
- * parameters are sharded (stage 3 of tri_zero) or cut (tri_parallelize), all ranks call it, and the
- * first one writes. */
+ * parameters are sharded (stage 3 of tri_zero), cut (tri_parallelize) or in stages (tri_pipeline),
+ * all ranks call it, and the first one writes. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
 /* Loads such a file, one of torch.save, a folder of such files with the index that hubs put there
  * (or the index's path), or one of torch.distributed.checkpoint or of DeepSpeed: contents decide.

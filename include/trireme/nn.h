@@ -394,7 +394,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
                                                   const tri_load_options *opt);
 /* A hash of names, dtypes and plain contents of the state: two ranks with equal hashes have, in all
  * probability, equal replicas. Runs what was recorded. If parameters are sharded (stage 3 of
- * tri_zero) or cut (tri_parallelize), all ranks call it, and get that of whole tensors. */
+ * tri_zero), cut (tri_parallelize) or in stages (tri_pipeline), all ranks call it, and get that of
+ * whole tensors, of all stages. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
 /* --- initial values ------------------------------------------------------- */

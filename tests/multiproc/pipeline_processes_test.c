@@ -53,7 +53,7 @@ static const char *train_until_one_dies(rank_env *env)
     pipe = pipeline_make(&job, group);
     opt = tri_sgd(pipe, 0.1, NULL);
     for (int step = 0; step < 2; step++) {
-        RANK_TRY(env, tri_module_hash(pipe, &before));
+        RANK_TRY(env, pipeline_hash(pipe, &before));
         (void)tri_pipeline_step(pipe, x, y, loss_of_a_victim, &calls);
         if (step == 0)
             RANK_TRY(env, tri_optimizer_step(opt));
@@ -61,7 +61,7 @@ static const char *train_until_one_dies(rank_env *env)
             RANK_FAILS(env, tri_optimizer_step(opt), TRI_ERR_PEER_LOST, "rank 2");
         tri_step_end();
     }
-    RANK_TRY(env, tri_module_hash(pipe, &after));
+    RANK_TRY(env, pipeline_hash(pipe, &after));
     if (before != after)
         return RANK_FAIL(env, "rank %d has updated", env->rank);
     tri_optimizer_destroy(opt);

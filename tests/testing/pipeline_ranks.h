@@ -11,6 +11,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
+#include "base/hash.h"
 #include "train/parallel/pipeline/pipeline_schedule.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
@@ -127,6 +128,25 @@ static inline tri_status pipeline_read(tri_module *model, pipeline_result *resul
             return TRI_ERR_INVALID_ARG;
         status = tri_tensor_copy_out(e.tensor, result->entries[at].values,
                                      (size_t)result->entries[at].numel * sizeof(double));
+    }
+    return status;
+}
+
+/* Of this rank's stages, which needs no group that works. */
+static inline tri_status pipeline_hash(tri_module *model, uint64_t *hash_out)
+{
+    tri_status status = TRI_OK;
+
+    *hash_out = TRII_HASH_SEED;
+    for (int64_t i = 0; i < tri_module_state_count(model) && status == TRI_OK; i++) {
+        tri_tensor *tensor = tri_module_state(model, i).tensor;
+        double values[4 * PIPELINE_WIDTH * PIPELINE_WIDTH];
+        size_t bytes = (size_t)tri_tensor_numel(tensor) * tri_dtype_size(tri_tensor_dtype(tensor));
+
+        status = bytes <= sizeof(values) ? tri_tensor_copy_out(tensor, values, bytes)
+                                         : TRI_ERR_INVALID_ARG;
+        if (status == TRI_OK)
+            *hash_out = trii_hash(*hash_out, values, bytes);
     }
     return status;
 }

@@ -16,7 +16,7 @@
 #include "comm/group/join/world.h"
 #include "os/pages.h"
 #include "train/checkpoint/snapshot.h"
-#include "train/dist/pipeline_stages.h"
+#include "train/tensor/pipeline_stages.h"
 #include "train/dist/unit.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
@@ -26,6 +26,11 @@ tri_status trii_check_module(tri_module *module, const char *call)
     tri_status status = trii_module_flatten(module);
 
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", call);
+}
+
+static trii_stages *stages_of(tri_module *module)
+{
+    return tri_module_status(module) == TRI_OK ? tri_module_unwrapped(module)->stages : NULL;
 }
 
 /* --- of a module that is in pieces ---------------------------------------- */
@@ -91,9 +96,6 @@ static tri_status copy_whole(tri_module *module, whole *w)
     return trii_opened_end(&opened, status);
 }
 
-/* What writes the tensors of a module into one file. */
-typedef tri_status (*file_write)(const char *path, const tri_safetensors_entry *entries, int64_t n);
-
 static tri_status write_safetensors(const char *path, const tri_safetensors_entry *entries,
                                     int64_t n)
 {
@@ -102,7 +104,7 @@ static tri_status write_safetensors(const char *path, const tri_safetensors_entr
 
 /* status: of this rank's arguments. */
 static tri_status save_whole(tri_module *module, const char *path, const char *call,
-                             tri_group *group, file_write write, tri_status status)
+                             tri_group *group, trii_file_write write, tri_status status)
 {
     whole w = {NULL, 0, NULL, 0};
 
@@ -122,7 +124,8 @@ static tri_status save_whole(tri_module *module, const char *path, const char *c
 
 /* --- of any module -------------------------------------------------------- */
 
-static tri_status save(tri_module *module, const char *path, const char *call, file_write write)
+static tri_status save(tri_module *module, const char *path, const char *call,
+                       trii_file_write write)
 {
     trii_snapshot s = {.n_parts = 0};
     tri_status status = trii_need_text(path, call, "path");
@@ -130,6 +133,8 @@ static tri_status save(tri_module *module, const char *path, const char *call, f
 
     if (status == TRI_OK)
         status = trii_check_module(module, call);
+    if (stages_of(module) != NULL)
+        return trii_stages_save(module, path, call, write, status);
     group = tri_module_status(module) == TRI_OK ? trii_group_of_state(module, NULL, NULL) : NULL;
     if (group != NULL) /* the others hear what is wrong here */
         return save_whole(module, path, call, group, write, status);
@@ -297,6 +302,18 @@ static tri_status check_replica(const char *call, tri_module *module)
     return TRI_OK;
 }
 
+/* Nothing says which rank has which of the whole's tensors, and a reader must find them all. */
+static tri_status check_staged_extras(const char *call, const tri_checkpoint_info *info)
+{
+    for (int i = 0; i < info->n_extras; i++)
+        if (info->extras[i].n > 0)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s: extra %s has tensors, and the network is a pipeline: save them "
+                             "on each rank by itself (tri_safetensors_write)",
+                             call, info->extras[i].name);
+    return TRI_OK;
+}
+
 tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
                            const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
 {
@@ -304,6 +321,8 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
 
     if (status == TRI_OK)
         status = trii_check_module(module, call);
+    if (status == TRI_OK && stages_of(module) != NULL)
+        status = check_staged_extras(call, info);
     if (status == TRI_OK && trii_sharers(module) == NULL)
         status = check_replica(call, module);
     if (status == TRI_OK)
@@ -325,11 +344,6 @@ static tri_group *group_of_replicas(tri_module *module)
             return trii_unit_of(tensor)->group;
     }
     return trii_group_get_world();
-}
-
-static trii_stages *stages_of(tri_module *module)
-{
-    return tri_module_status(module) == TRI_OK ? tri_module_unwrapped(module)->stages : NULL;
 }
 
 tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
@@ -375,9 +389,7 @@ tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder
 
 /* --- of a pipeline -------------------------------------------------------- */
 
-/* All ranks that have a part of the network: along the axis over which layers are cut, along that
- * of replicas that share the state, and, as a stage may have neither, along the pipeline. */
-static tri_status stages_agree(tri_module *module, tri_group *sharers, tri_status status)
+tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status status)
 {
     tri_group *cut = trii_group_of_cuts(module);
 
@@ -396,14 +408,14 @@ static tri_status save_stages(const char *folder, tri_module *module, tri_optimi
     trii_snapshot snapshot = {.n_parts = 0};
 
     status = trii_ranks_meet(ranks, "tri_checkpoint_save", status);
-    status = stages_agree(module, sharers, status);
+    status = trii_stages_agree(module, sharers, status);
     if (status == TRI_OK)
         status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks, sharers);
-    status = stages_agree(module, sharers, status);
+    status = trii_stages_agree(module, sharers, status);
     if (status == TRI_OK && !snapshot.only_gives)
         status = trii_snapshot_write(&snapshot, folder, opt);
     trii_snapshot_fini(&snapshot);
-    return stages_agree(module, sharers, status);
+    return trii_stages_agree(module, sharers, status);
 }
 
 tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,

@@ -80,7 +80,21 @@ tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
 /* The ranks that have the same parts of a network that is cut, and ranges of their state each (ZeRO
  * around tri_parallelize): the first of them puts these together, and saves. NULL: none have. */
 tri_group *trii_sharers(tri_module *module);
+/* All ranks that have a part of a pipeline's network: along the axis over which layers are cut,
+ * along that of replicas that share the state, and, as a stage may have neither, along the
+ * pipeline. `status`: as trii_ranks_agree. */
+tri_status trii_stages_agree(tri_module *module, tri_group *sharers,
+                             tri_status status) TRI_MUST_CHECK;
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
+
+/* --- stages_file.c -------------------------------------------------------- */
+
+/* What writes the tensors of a module into one file. */
+typedef tri_status (*trii_file_write)(const char *path, const tri_safetensors_entry *entries,
+                                      int64_t n);
+/* Of a pipeline over several ranks, for `call`; status: of this rank's arguments. */
+tri_status trii_stages_save(tri_module *module, const char *path, const char *call,
+                            trii_file_write write, tri_status status) TRI_MUST_CHECK;
 
 #endif

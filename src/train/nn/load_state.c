@@ -154,9 +154,8 @@ static tri_status match_one(loading *l, int64_t s)
         return TRI_OK;
     }
     at = trii_module_entry(l->module, name);
-    if (at < 0) { /* of a pipeline, other ranks have it */
-        names_add(l,
-                  tri_module_unwrapped(l->module)->stages != NULL ? &l->left_out : &l->unexpected,
+    if (at < 0) {
+        names_add(l, trii_module_others_have(l->module, name) ? &l->left_out : &l->unexpected,
                   name);
         return TRI_OK;
     }

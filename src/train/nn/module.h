@@ -68,7 +68,7 @@ struct tri_module {
     trii_slots parameters, buffers;
     trii_hooks hooks;
     struct trii_stages
-        *stages; /* train/dist/pipeline_stages.h; owned by its class; NULL: it has all of it */
+        *stages; /* train/tensor/pipeline_stages.h; owned by its class; NULL: it has all of it */
     bool training;
     bool recompute;    /* its forward is a region that is computed again for backward */
     tri_status status; /* the first failure; `why` is its line */
@@ -131,6 +131,8 @@ tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
 /* The index of the entry of this name in the flattened state, or -1. The names of wrapped networks,
  * TRII_WRAPPED, may be in it or not, and those that torch's wrappers put there. */
 int64_t trii_module_entry(const tri_module *module, const char *name);
+/* Whether the module is a pipeline, another rank of which has such an entry. */
+bool trii_module_others_have(const tri_module *module, const char *name);
 /* Where the contents of sources come from that have no data of their own. */
 typedef struct trii_state_reader {
     /* The plain elements of a source, valid until the next call. */

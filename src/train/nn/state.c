@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <trireme/group.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "train/graph/step/step.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
+#include "train/tensor/pipeline_stages.h"
 
 /* --- flattening ----------------------------------------------------------- */
 
@@ -190,6 +193,23 @@ int64_t trii_module_entry(const tri_module *module, const char *name)
                                                   : found;
 }
 
+static bool is_in_stages(const trii_stages *stages, const char *name)
+{
+    const char *bare = trii_path_after(name, TRII_WRAPPED);
+
+    return trii_stages_has(stages, name) || (bare != NULL && trii_stages_has(stages, bare));
+}
+
+bool trii_module_others_have(const tri_module *module, const char *name)
+{
+    const trii_stages *stages = tri_module_unwrapped((tri_module *)(uintptr_t)module)->stages;
+    char room[TRI_STATE_NAME_MAX];
+
+    return stages != NULL &&
+           (is_in_stages(stages, name) ||
+            (strchr(name, '_') != NULL && is_in_stages(stages, without_wrappers(name, room))));
+}
+
 tri_tensor *tri_module_find(tri_module *module, const char *name)
 {
     int64_t at;
@@ -260,6 +280,40 @@ static tri_status hash_whole(const tri_state_entry *entry, uint64_t *hash_io, tr
     return status;
 }
 
+/* status: of this rank so far; peers take part in an entry all the same. */
+static tri_status hash_state(const tri_state_entry *entry, trii_opened *opened, uint64_t *hash_io,
+                             tri_status status)
+{
+    status = trii_opened_next(opened, entry->tensor, status);
+    if (trii_tensor_is_cut(entry->tensor))
+        return hash_whole(entry, hash_io, status);
+    return status == TRI_OK ? trii_hash_entry(entry, hash_io) : status;
+}
+
+/* Each entry by the rank that has it, which tells the others how far the hash is. */
+static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t *hash_io)
+{
+    const trii_stages *stages = tri_module_unwrapped(module)->stages;
+    int rank = tri_group_rank(stages->group);
+    tri_status status = trii_ranks_meet(stages->group, "tri_module_hash", TRI_OK);
+    int64_t next = 0;
+
+    if (status == TRI_OK) /* what pends, on all ranks alike */
+        status = trii_ranks_agree(stages->group, tri_run());
+    if (status != TRI_OK)
+        return status;
+    for (int64_t i = 0; i < stages->count; i++) {
+        int from = (int)stages->entries[i].rank;
+        tri_status told;
+
+        if (from == rank)
+            status = hash_state(&module->state[next++], opened, hash_io, status);
+        told = tri_broadcast(stages->group, hash_io, sizeof(*hash_io), TRI_DTYPE_U8, from, NULL);
+        status = status == TRI_OK ? told : status;
+    }
+    return trii_ranks_agree(stages->group, status);
+}
+
 tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
 {
     trii_opened opened = {NULL, NULL, NULL};
@@ -270,13 +324,11 @@ tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
     if (status != TRI_OK)
         return status;
-    for (int64_t i = 0; i < module->n_state; i++) {
-        status = trii_opened_next(&opened, module->state[i].tensor, status);
-        if (trii_tensor_is_cut(module->state[i].tensor))
-            status = hash_whole(&module->state[i], &hash, status);
-        else if (status == TRI_OK)
-            status = trii_hash_entry(&module->state[i], &hash);
-    }
+    if (tri_module_unwrapped(module)->stages != NULL)
+        status = hash_stages(module, &opened, &hash);
+    else
+        for (int64_t i = 0; i < module->n_state; i++)
+            status = hash_state(&module->state[i], &opened, &hash, status);
     status = trii_opened_end(&opened, status);
     if (status == TRI_OK)
         *hash_out = hash;

@@ -11,7 +11,7 @@
 #include <trireme/optim.h>
 
 #include "train/dist/placement.h"
-#include "train/dist/pipeline_stages.h"
+#include "train/tensor/pipeline_stages.h"
 #include "train/graph/ops/update.h"
 #include "train/graph/step/step.h"
 

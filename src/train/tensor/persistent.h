@@ -13,7 +13,7 @@
 struct trii_placed;    /* train/dist/placement.h */
 struct trii_packed;    /* packed.h */
 struct trii_elsewhere; /* elsewhere.h */
-struct trii_staged;    /* train/dist/pipeline_stages.h */
+struct trii_staged;    /* train/tensor/pipeline_stages.h */
 
 struct tri_tensor {
     atomic_int refs;

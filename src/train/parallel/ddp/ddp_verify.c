@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "comm/group/join/world.h"
-#include "train/dist/pipeline_stages.h"
+#include "train/tensor/pipeline_stages.h"
 #include "train/parallel/ddp/ddp.h"
 #include "comm/reducer/agreement.h"
 #include "train/tensor/piece.h"

@@ -52,7 +52,7 @@ static const char *failing_rank(rank_env *env)
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
     opt = tri_sgd(pipe, 0.1, NULL);
-    RANK_TRY(env, tri_module_hash(pipe, &before));
+    RANK_TRY(env, pipeline_hash(pipe, &before));
     if (j->where == BEFORE_PASS && env->rank == j->rank)
         fail_here();
     (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
@@ -69,7 +69,7 @@ static const char *failing_rank(rank_env *env)
         return RANK_FAIL(env, "rank %d, again: %s: %s", env->rank, tri_status_name(status),
                          tri_last_error());
     tri_step_end();
-    RANK_TRY(env, tri_module_hash(pipe, &after));
+    RANK_TRY(env, pipeline_hash(pipe, &after));
     if (before != after)
         return RANK_FAIL(env, "rank %d has changed its stage", env->rank);
     RANK_TRY(env, ranks_meet(env, "failed", -1));

@@ -196,7 +196,7 @@ static const char *step_wrongly(rank_env *env)
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
     RANK_TRY(env, tri_module_status(pipe));
-    RANK_TRY(env, tri_module_hash(pipe, &before));
+    RANK_TRY(env, pipeline_hash(pipe, &before));
     opt = tri_sgd(pipe, 0.1, NULL);
     none = tri_tensor_create(TRI_SHAPE(0, PIPELINE_WIDTH), TRI_DTYPE_F64);
     if (what == OTHER_CALL && env->rank == m->rank)
@@ -222,7 +222,7 @@ static const char *step_wrongly(rank_env *env)
     if (wrong == NULL && tri_optimizer_step(opt) == TRI_OK)
         wrong = RANK_FAIL(env, "rank %d: an update after it succeeded", env->rank);
     tri_step_end();
-    RANK_TRY(env, tri_module_hash(pipe, &after));
+    RANK_TRY(env, pipeline_hash(pipe, &after));
     if (wrong == NULL && before != after)
         wrong = RANK_FAIL(env, "rank %d has updated", env->rank);
     RANK_TRY(env, ranks_meet(env, "refused", -1));
@@ -408,7 +408,7 @@ static const char *fail_one(rank_env *env, tri_group *stages, tri_group *data)
     uint64_t before, after;
     tri_status status;
 
-    RANK_TRY(env, tri_module_hash(model, &before));
+    RANK_TRY(env, pipeline_hash(model, &before));
     RANK_TRY(env, ranks_meet(env, "made", -1)); /* a group that ends is not being made any more */
     (void)tri_pipeline_step(model, env->rank == 0 ? NULL : x, y, pipeline_mse, NULL);
     status = tri_optimizer_step(opt);
@@ -418,7 +418,7 @@ static const char *fail_one(rank_env *env, tri_group *stages, tri_group *data)
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                          tri_last_error());
     tri_step_end();
-    RANK_TRY(env, tri_module_hash(model, &after));
+    RANK_TRY(env, pipeline_hash(model, &after));
     if (before != after)
         return RANK_FAIL(env, "rank %d has updated its stage", env->rank);
     RANK_TRY(env, ranks_meet(env, "failed", -1));

@@ -259,39 +259,158 @@ static void checkpoints_move_between_numbers_of_stages(void **state)
     }
 }
 
-/* Each rank takes its stages from a file of the whole network. */
-static const char *load_rank(rank_env *env)
+/* --- files of whole networks ---------------------------------------------- */
+
+typedef struct whole_job {
+    char folder[256];
+    shape at;
+    bool shared;
+    uint64_t hash; /* of one process */
+} whole_job;
+
+static const char *save_whole(rank_env *env, tri_module *model)
 {
-    const file_job *j = env->arg;
-    tri_group *group = NULL;
+    const whole_job *j = env->arg;
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/stages.safetensors", j->folder);
+    RANK_TRY(env, tri_save(model, path));
+    snprintf(path, sizeof(path), "%s/stages.pt", j->folder);
+    RANK_TRY(env, tri_torch_save(model, path));
+    RANK_TRY(env, ranks_meet(env, "saved", -1)); /* replicas leave writing to the first ones */
+    return NULL;
+}
+
+static const char *whole_rank(rank_env *env)
+{
+    const whole_job *j = env->arg;
+    char path[300];
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
     tri_module *model;
     tri_optimizer *opt;
     const char *wrong;
+    uint64_t hash = 0;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    model = tri_pipeline_split(build(j->shared), NULL, env->size,
-                               &(tri_pipeline_options){.group = group, .n_microbatches = M});
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->at.data, j->at.ranks),
+                                  (const char *[]){"data", "pipeline"}, &mesh));
+    model = tri_pipeline_split(build(j->shared), NULL, j->at.cuts,
+                               &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline"),
+                                                       .n_microbatches = M,
+                                                       .schedule = j->at.schedule});
+    model = wrap(&j->at, model, tri_mesh_group(mesh, "data"));
+    RANK_TRY(env, tri_module_status(model));
+    wrong = save_whole(env, model);
+    if (wrong != NULL)
+        return wrong;
+    snprintf(path, sizeof(path), "%s/stages.pt", j->folder);
     opt = optimize(model);
     RANK_TRY(env, train(model, opt, false, 0));
-    RANK_TRY(env, tri_load(model, j->folder, NULL));
-    wrong = check_restored(env, model, opt);
+    RANK_TRY(env, tri_load(model, path, NULL));
+    RANK_TRY(env, tri_module_hash(model, &hash));
+    if (hash != j->hash)
+        return RANK_FAIL(env, "rank %d of %d: another hash than one process", env->rank, env->size);
+    snprintf(path, sizeof(path), "%s/more.safetensors", j->folder);
+    RANK_FAILS(env, tri_load(model, path, NULL), TRI_ERR_FORMAT, "unexpected: 6.bias, 6.weight");
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    tri_group_unref(group);
-    return wrong;
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return NULL;
 }
 
-static void stages_load_files_of_whole_networks(void **state)
+static void files_are_equal(const char *folder, const char *one, const char *other)
 {
-    file_job j = {.model = build(false), .at = {.zero = 1}};
+    static char contents[2][40000];
+    size_t n[2];
+
+    for (int i = 0; i < 2; i++) {
+        char path[300];
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/%s", folder, i == 0 ? one : other);
+        file = fopen(path, "rb");
+        assert_non_null(file);
+        n[i] = fread(contents[i], 1, sizeof(contents[i]), file);
+        fclose(file);
+    }
+    assert_in_range(n[0], 1, sizeof(contents[0]) - 1);
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(contents[0], contents[1], n[0]);
+}
+
+static void compare_whole(const char *folder, shape at, bool shared)
+{
+    whole_job j = {.at = at, .shared = shared};
+    tri_module *model = build(shared);
+    char path[300];
+
+    snprintf(j.folder, sizeof(j.folder), "%s", folder);
+    CHECK_OK(tri_module_hash(model, &j.hash));
+    snprintf(path, sizeof(path), "%s/one.safetensors", folder);
+    CHECK_OK(tri_save(model, path));
+    snprintf(path, sizeof(path), "%s/one.pt", folder);
+    CHECK_OK(tri_torch_save(model, path));
+    tri_module_add_child(model, "6", tri_nn_linear(1, 1, NULL));
+    snprintf(path, sizeof(path), "%s/more.safetensors", folder);
+    CHECK_OK(tri_save(model, path));
+    tri_module_destroy(model);
+    run_threads(at.data * at.ranks, &(tri_group_options){.engine = "shm"}, whole_rank, &j);
+    files_are_equal(folder, "one.safetensors", "stages.safetensors");
+    files_are_equal(folder, "one.pt", "stages.pt");
+}
+
+static void files_and_hashes_are_those_of_one_process(void **state)
+{
     scratch s;
 
     (void)state;
     scratch_begin(&s);
-    snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "whole.safetensors"));
-    CHECK_OK(tri_save(j.model, j.folder));
-    run_threads(3, &(tri_group_options){.engine = "shm"}, load_rank, &j);
-    tri_module_destroy(j.model);
+    compare_whole(s.dir, (shape){.ranks = 3, .cuts = 3, .data = 1}, false);
+    compare_whole(s.dir, shapes[1], true);
+    compare_whole(s.dir, shapes[2], false);
+    compare_whole(s.dir, (shape){.ranks = 2, .cuts = 2, .data = 2, .zero = 3}, false);
+    scratch_end(&s);
+}
+
+static const char *refused_rank(rank_env *env)
+{
+    const char *folder = env->arg;
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    tri_module *model;
+    tri_state_entry entry;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    model = tri_pipeline_split(build(false), NULL, 2, &(tri_pipeline_options){.group = group});
+    entry = tri_module_state(model, 0);
+    RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
+    RANK_FAILS(env,
+               tri_checkpoint_writer_save(writer, model, NULL, &(tri_checkpoint_info){0}, NULL),
+               TRI_ERR_UNSUPPORTED, "tri_checkpoint_save does, and waits");
+    tri_checkpoint_writer_destroy(writer);
+    RANK_FAILS(env,
+               tri_checkpoint_save(
+                   folder, model, NULL,
+                   &(tri_checkpoint_info){
+                       .n_extras = 1,
+                       .extras = &(tri_checkpoint_extra){.name = "ema", .entries = &entry, .n = 1}},
+                   NULL),
+               TRI_ERR_UNSUPPORTED, "save them on each rank by itself");
+    tri_module_destroy(model);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void writers_and_tensors_beside_the_state_are_refused(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(2, &(tri_group_options){.engine = "shm"}, refused_rank,
+                (void *)(uintptr_t)scratch_path(&s, "run"));
     scratch_end(&s);
 }
 
@@ -338,7 +457,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(checkpoints_move_between_numbers_of_stages),
     cmocka_unit_test(shared_parameters_are_saved_once),
     cmocka_unit_test(stages_load_what_one_process_saves),
-    cmocka_unit_test(stages_load_files_of_whole_networks),
+    cmocka_unit_test(files_and_hashes_are_those_of_one_process),
+    cmocka_unit_test(writers_and_tensors_beside_the_state_are_refused),
 };
 
 TEST_MAIN(tests)

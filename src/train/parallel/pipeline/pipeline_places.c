@@ -1,12 +1,12 @@
 /*
  * pipeline_places.c - which place each tensor of this rank's stages has in the state of the whole
- * network (train/dist/pipeline_stages.h).
+ * network (train/tensor/pipeline_stages.h).
  */
 #include <trireme/group.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "train/dist/pipeline_stages.h"
+#include "train/tensor/pipeline_stages.h"
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 
@@ -57,6 +57,8 @@ static void put_places(tri_module *model, const trii_pipeline *p, const int64_t 
             tri_tensor *tensor = tri_module_state(model, entry).tensor;
 
             *next = (trii_staged){.of = model->stages, .place = place};
+            model->stages->entries[place] =
+                (trii_stages_entry){p->rank, trii_stages_hash(tri_module_state(model, entry).name)};
             if (tensor->staged == NULL || tensor->staged->of != model->stages)
                 tensor->staged = next;
         }
@@ -94,8 +96,12 @@ static tri_status make(tri_module *model, trii_pipeline *p, int64_t *counts)
     for (int s = 0; s < p->shape.stages; s++)
         stages->count += counts[s];
     stages->is_wide = counts[p->shape.stages] > 0;
-    put_places(model, p, counts);
-    return TRI_OK;
+    stages->entries = trii_alloc((size_t)stages->count + 1, sizeof(*stages->entries), "stages");
+    if (stages->entries == NULL)
+        return TRI_ERR_NO_MEMORY;
+    put_places(model, p, counts); /* zeros where others have something */
+    return tri_all_reduce(p->group, stages->entries, stages->entries, 2 * (size_t)stages->count,
+                          TRI_DTYPE_I64, TRI_REDOP_SUM, NULL);
 }
 
 tri_status trii_pipeline_places_make(tri_module *model)

@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/hash.h"
-#include "train/dist/pipeline_stages.h"
+#include "train/tensor/pipeline_stages.h"
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/table.h"
 #include "train/graph/record/record.h"

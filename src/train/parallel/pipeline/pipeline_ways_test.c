@@ -286,14 +286,14 @@ static const char *fail_in_a_kernel(rank_env *env)
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
     opt = tri_sgd(pipe, 0.1, NULL);
-    RANK_TRY(env, tri_module_hash(pipe, &before));
+    RANK_TRY(env, pipeline_hash(pipe, &before));
     (void)tri_pipeline_step(pipe, x, y, with_a_wrong_class, NULL);
     status = tri_optimizer_step(opt);
     if (status == TRI_OK || strstr(tri_last_error(), "cross_entropy") == NULL)
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                          tri_last_error());
     tri_step_end();
-    RANK_TRY(env, tri_module_hash(pipe, &after));
+    RANK_TRY(env, pipeline_hash(pipe, &after));
     if (before != after)
         return RANK_FAIL(env, "rank %d has changed its stage", env->rank);
     RANK_TRY(env, ranks_meet(env, "failed", -1));

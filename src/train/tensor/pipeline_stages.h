@@ -9,12 +9,20 @@
 
 #include "train/tensor/persistent.h"
 
+/* An entry of the state of the whole network; every rank has the list. */
+typedef struct trii_stages_entry {
+    int64_t rank; /* whose it is */
+    int64_t name; /* its hash */
+} trii_stages_entry;
+
 /* Of all stages; shared by the pipeline and the optimizers of its parameters. */
 typedef struct trii_stages {
     atomic_int refs;
     tri_group *group; /* the ranks that have stages; a reference */
     int64_t count;    /* entries of the state of the whole network */
     bool is_wide;     /* some parameter is f64 */
+    /* [count]; those of this rank are in the order of the pipeline's own state */
+    trii_stages_entry *entries;
 } trii_stages;
 
 /* Of a tensor (tri_tensor.staged). Owned by the pipeline. */
@@ -35,5 +43,8 @@ static inline trii_stages *trii_stages_ref(trii_stages *stages)
 }
 /* pipeline_stages.c; NULL allowed. */
 void trii_stages_unref(trii_stages *stages);
+int64_t trii_stages_hash(const char *name);
+/* Whether some rank has an entry of this name. */
+bool trii_stages_has(const trii_stages *stages, const char *name);
 
 #endif
