@@ -38,7 +38,7 @@ static tri_status take_room(const trii_agreement *a, int64_t n, room *r)
 static tri_status meet(const trii_agreement *a, tri_status status)
 {
     int64_t rank = tri_group_rank(a->group);
-    int64_t failed = status != TRI_OK ? (rank + 1) * 256 + (int64_t)status : 0;
+    int64_t failed = status != TRI_OK ? (rank + 1) * 256 - (int64_t)status : 0; /* errors: < 0 */
     char line[TRII_ERR_BYTES];
     tri_status met;
 
@@ -50,8 +50,9 @@ static tri_status meet(const trii_agreement *a, tri_status status)
     }
     if (met != TRI_OK || failed == 0)
         return met;
-    return TRII_FAIL((tri_status)(failed % 256), "rank %d failed by itself: %s",
-                     (int)(failed / 256 - 1), tri_status_name((tri_status)(failed % 256)));
+    status = (tri_status) - (failed % 256);
+    return TRII_FAIL(status, "rank %d failed by itself: %s", (int)(failed / 256 - 1),
+                     tri_status_name(status));
 }
 
 /* Both ranks' words about the entry. */
