@@ -35,13 +35,6 @@ static trii_stages *stages_of(tri_module *module)
 
 /* --- of a module that is in pieces ---------------------------------------- */
 
-tri_status trii_refuse_pieces(const char *call, const char *instead)
-{
-    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                     "%s: nothing makes the module's parameters whole: %s the pieces of all ranks",
-                     call, instead);
-}
-
 /* What rank 0 writes of it. */
 typedef struct whole {
     tri_safetensors_entry *entries; /* [n] */
@@ -356,19 +349,6 @@ tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
     return group == NULL && opt != NULL && opt->all_ranks ? group_of_replicas(module) : group;
 }
 
-tri_group *trii_sharers(tri_module *module)
-{
-    for (int64_t i = 0; module != NULL && i < tri_module_state_count(module); i++) {
-        const tri_tensor *tensor = tri_module_state(module, i).tensor;
-        const trii_unit *unit = trii_is_handle(tensor) ? NULL : trii_unit_of(tensor);
-
-        if (unit != NULL && unit->stage > 0 && unit->size > 1 &&
-            (trii_tensor_is_cut(tensor) || tensor->staged != NULL))
-            return unit->group;
-    }
-    return NULL;
-}
-
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt)
 {
@@ -388,17 +368,6 @@ tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder
 }
 
 /* --- of a pipeline -------------------------------------------------------- */
-
-tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status status)
-{
-    tri_group *cut = trii_group_of_cuts(module);
-
-    if (cut != NULL)
-        status = trii_ranks_agree(cut, status);
-    if (sharers != NULL)
-        status = trii_ranks_agree(sharers, status);
-    return trii_ranks_agree(stages_of(module)->group, status);
-}
 
 static tri_status save_stages(const char *folder, tri_module *module, tri_optimizer *optimizer,
                               const tri_checkpoint_info *info,

@@ -8,6 +8,7 @@
 #include <trireme/checkpoint.h>
 #include <trireme/nn.h>
 
+#include "base/err.h"
 #include "train/checkpoint/format.h"
 
 /* A list of named tensors: a module's, an optimizer's, an extra's. */
@@ -66,7 +67,12 @@ tri_group *trii_group_of_cuts(tri_module *module);
 /* INVALID_ARG, and what a failed module has: its state cannot be listed. */
 tri_status trii_check_module(tri_module *module, const char *call) TRI_MUST_CHECK;
 /* UNSUPPORTED: the module has pieces of tensors, and no strategy that can make them whole. */
-tri_status trii_refuse_pieces(const char *call, const char *instead) TRI_MUST_CHECK;
+static inline TRI_MUST_CHECK tri_status trii_refuse_pieces(const char *call, const char *instead)
+{
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                     "%s: nothing makes the module's parameters whole: %s the pieces of all ranks",
+                     call, instead);
+}
 /* INVALID_ARG: entries without name or tensor. */
 tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra) TRI_MUST_CHECK;
 /* All that can be wrong with the arguments of a save. */
@@ -77,6 +83,11 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
  * been checked. */
 tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
                        const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
+tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
+                               const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
+
+/* --- savers.c ------------------------------------------------------------- */
+
 /* The ranks that have the same parts of a network that is cut, and ranges of their state each (ZeRO
  * around tri_parallelize): the first of them puts these together, and saves. NULL: none have. */
 tri_group *trii_sharers(tri_module *module);
@@ -85,8 +96,6 @@ tri_group *trii_sharers(tri_module *module);
  * pipeline. `status`: as trii_ranks_agree. */
 tri_status trii_stages_agree(tri_module *module, tri_group *sharers,
                              tri_status status) TRI_MUST_CHECK;
-tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
-                               const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
 
 /* --- stages_file.c -------------------------------------------------------- */
 

@@ -1,0 +1,33 @@
+/*
+ * savers.c - which ranks have parts of one network, and have to agree before and after they save
+ * it.
+ */
+#include "train/checkpoint/snapshot.h"
+#include "train/dist/unit.h"
+#include "train/nn/module.h"
+#include "train/tensor/elsewhere.h"
+#include "train/tensor/pipeline_stages.h"
+
+tri_group *trii_sharers(tri_module *module)
+{
+    for (int64_t i = 0; module != NULL && i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+        const trii_unit *unit = trii_is_handle(tensor) ? NULL : trii_unit_of(tensor);
+
+        if (unit != NULL && unit->stage > 0 && unit->size > 1 &&
+            (trii_tensor_is_cut(tensor) || tensor->staged != NULL))
+            return unit->group;
+    }
+    return NULL;
+}
+
+tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status status)
+{
+    tri_group *cut = trii_group_of_cuts(module);
+
+    if (cut != NULL)
+        status = trii_ranks_agree(cut, status);
+    if (sharers != NULL)
+        status = trii_ranks_agree(sharers, status);
+    return trii_ranks_agree(tri_module_unwrapped(module)->stages->group, status);
+}
