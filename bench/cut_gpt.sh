@@ -16,11 +16,6 @@ table=build/bench/cut_gpt.md
 export TRI_NUM_THREADS=1
 export TRI_LOG=error # one waits for long while the other trains alone
 
-# column NAME K: of what was measured under NAME, the median of column K.
-column() {
-    [ ! -s "$bench_work/$1" ] || awk -v k="$2" '{ print $k }' "$bench_work/$1" | median
-}
-
 # row NAME TEXT: of the table.
 row() {
     [ -s "$bench_work/$1" ] || return 0

@@ -25,11 +25,6 @@ batch_of() {
     if [ "$1" = gpt ]; then echo 8; else echo 16; fi
 }
 
-# Column K of what was measured under NAME: its median.
-column() {
-    [ ! -s "$bench_work/$1" ] || awk -v k="$2" '{ print $k }' "$bench_work/$1" | median
-}
-
 bench_table() {
     for model in $models; do
         what="$model batch $(batch_of "$model")"

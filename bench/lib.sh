@@ -106,6 +106,11 @@ median() {
     sort -g | awk 'NF { v[++n] = $1 } END { if (!n) exit 1; print v[int((n + 1) / 2)] }'
 }
 
+# column NAME K: of what was measured under NAME, a line for each round, the median of column K.
+column() {
+    [ ! -s "$bench_work/$1" ] || awk -v k="$2" '{ print $k }' "$bench_work/$1" | median
+}
+
 # alternate ROUNDS COMMAND_A COMMAND_B: A B A B ...; each command (a shell line) prints one number.
 # Afterwards median_a and median_b are their medians. COMMAND_B may be empty: then median_b is.
 alternate() {

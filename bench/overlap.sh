@@ -22,19 +22,14 @@ cores=$(nproc)
 export cores
 bind='[ "$cores" -lt 2 ] || exec taskset -c "$((RANK % cores))" "$0" "$@"; exec "$0" "$@"'
 
-# Column K of the steps: its median.
-column() {
-    awk -v k="$1" '{ print $k }' "$bench_work/steps" | median
-}
-
 steps_table() {
     what="resnet18 batch $batch, $link"
-    bench_case "$what, step" ms "$(column 1)"
-    bench_case "$what, communication" ms "$(column 2)"
-    bench_case "$what, both" ms "$(column 3)" \
+    bench_case "$what, step" ms "$(column steps 1)"
+    bench_case "$what, communication" ms "$(column steps 2)"
+    bench_case "$what, both" ms "$(column steps 3)" \
         "$(awk '{ print $1 + $2 }' "$bench_work/steps" | median)" "one after the other"
-    bench_case "$what, could be hidden" share "$(column 5)"
-    bench_case "$what, hidden" share "$(column 4)" "$(column 5)" "could be" higher
+    bench_case "$what, could be hidden" share "$(column steps 5)"
+    bench_case "$what, hidden" share "$(column steps 4)" "$(column steps 5)" "could be" higher
 }
 
 bench_table() {

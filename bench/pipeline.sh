@@ -21,11 +21,6 @@ if with_peers; then
     need_pytorch
 fi
 
-# column NAME K: of what was measured under NAME, the median of column K.
-column() {
-    [ ! -s "$bench_work/$1" ] || awk -v k="$2" '{ print $k }' "$bench_work/$1" | median
-}
-
 # rows NAME WHAT
 rows() {
     [ ! -s "$bench_work/torch_$1" ] || peer="torch pipelining, Gloo"

@@ -20,11 +20,6 @@ if with_peers; then
     need_pytorch
 fi
 
-# column NAME K: of what was measured under NAME, the median of column K.
-column() {
-    [ ! -s "$bench_work/$1" ] || awk -v k="$2" '{ print $k }' "$bench_work/$1" | median
-}
-
 bench_table() {
     [ ! -s "$bench_work/torch" ] || peer="torch DTensor, Gloo"
     bench_case "gpt 6x384, cut layers" ms "$(column ours 2)" "$(column torch 2)" "$peer"

@@ -22,11 +22,6 @@ if with_peers; then
     need_pytorch
 fi
 
-# column NAME K: of what was measured under NAME, the median of column K.
-column() {
-    [ ! -s "$bench_work/$1" ] || awk -v k="$2" '{ print $k }' "$bench_work/$1" | median
-}
-
 bench_table() {
     peer=
     [ ! -s "$bench_work/fsdp" ] || peer="PyTorch FSDP2, Gloo"
