@@ -120,7 +120,8 @@ typedef struct tri_pipeline_options {
  * dimension 0 is that of the samples; each gets the output of the one before. What else a stage
  * needs of an earlier one goes by name (tri_nn_skip_save, tri_nn_skip_take), directly to the rank
  * that takes it. A parameter that several stages have is one: ranks add the gradients of their
- * copies after the last backward, and a norm has it once. Collective: all ranks give as many
+ * copies after the last backward, before replicas average them, and a norm has it once. (PowerSGD
+ * would give the copies different averages: UNSUPPORTED.) Collective: all ranks give as many
  * stages, and the same options.
  *
  *   own_stages  [n], owned from now on, also on failure. Each rank keeps its own and destroys the

@@ -1,6 +1,6 @@
 /* pipeline_files_test.c - checkpoints of pipelines: on other numbers of stages, with replicas that
  * share the optimizer, and by one process, with the bits that were saved. */
-#include "testing/pipeline_ranks.h"
+#include "testing/pipeline_shared.h"
 #include "testing/scratch.h"
 
 enum { M = 2, ROWS = 8, STEPS = 3, STAGES = 6 };
@@ -21,20 +21,6 @@ typedef struct file_job {
     pipeline_result *after; /* parameters, so many steps later */
 } file_job;
 
-static tri_tensor *by_shared(tri_module *self, tri_tensor *x)
-{
-    return tri_tanh(tri_linear(x, tri_module_find(self, "shared"), NULL));
-}
-
-/* A layer whose weight is also that of others. */
-static tri_module *sharer(tri_tensor *weight)
-{
-    tri_module *self = tri_module_simple("Sharer", 1, by_shared);
-
-    tri_module_add_parameter(self, "shared", tri_tensor_ref(weight));
-    return self;
-}
-
 static void share(tri_module **stages)
 {
     tri_tensor *weight =
@@ -46,7 +32,7 @@ static void share(tri_module **stages)
     CHECK_OK(tri_tensor_copy_in(weight, values, sizeof(values)));
     for (int s = 0; s < 2; s++) {
         tri_module_destroy(stages[s == 0 ? 0 : STAGES - 2]);
-        stages[s == 0 ? 0 : STAGES - 2] = sharer(weight);
+        stages[s == 0 ? 0 : STAGES - 2] = pipeline_sharer(weight);
     }
     tri_tensor_unref(weight);
 }

@@ -513,6 +513,17 @@ static tri_status record_all(pass *t)
     return status;
 }
 
+/* Gradients of parameters that several ranks have are added before replicas average them. */
+static tri_status record_and_add(pass *t)
+{
+    bool trains = t->call == TRII_PIPELINE_TRAIN;
+    tri_status status = trains ? trii_pipeline_ties_begin(t->p, t->step) : TRI_OK;
+
+    if (status == TRI_OK)
+        status = record_all(t);
+    return status == TRI_OK && trains ? trii_pipeline_ties_end(t->p, t->step) : status;
+}
+
 /* The loss of the last stage, on all ranks. */
 static tri_status share_loss(const pass *t, tri_tensor **loss_out)
 {
@@ -649,16 +660,12 @@ tri_tensor *trii_pipeline_pass(trii_pipeline *p, trii_pipeline_call call,
         status = trii_skips_begin(&t.skips, p, t.step, call, has_halves(&t));
     if (status == TRI_OK)
         status = trii_pipeline_random_begin(&t.random, p, t.step, call);
-    if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
-        status = trii_pipeline_ties_begin(p, t.step);
     if (status == TRI_OK) {
         p->generation = t.step->generation;
         status = trii_pipeline_replicas_begin(inputs->model, t.step, call);
     }
     if (status == TRI_OK) {
-        status = record_all(&t);
-        if (status == TRI_OK && call == TRII_PIPELINE_TRAIN)
-            status = trii_pipeline_ties_end(p, t.step);
+        status = record_and_add(&t);
         status = trii_pipeline_replicas_end(p, inputs->model, t.step, call, &t.rows, status);
     }
     if (status == TRI_OK)

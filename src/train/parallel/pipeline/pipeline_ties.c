@@ -3,6 +3,10 @@
  *
  * The gradients that the micro-batches of one pass add up to are summed over the ranks once, after
  * the last backward; what a parameter had before is the sum of earlier passes, and is put aside.
+ *
+ * With replicas (tri_ddp, tri_zero) the sum over the stages comes first, so that each copy gives
+ * its replicas the whole gradient; copies then get the same average, since sums over ranks have the
+ * same bits wherever in a bucket, or in a part of it, an element lies.
  */
 #include "train/parallel/pipeline/pipeline_ties.h"
 
@@ -13,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/hash.h"
+#include "train/dist/unit.h"
 #include "train/tensor/pipeline_stages.h"
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/table.h"
@@ -234,13 +239,16 @@ void trii_pipeline_ties_free(trii_pipeline *p)
 /* In eager mode the first backward writes over it. */
 static tri_status put_aside(trii_pipeline_tie *tie, trii_step *step)
 {
+    const trii_unit *unit = trii_unit_of(tie->tensor);
     tri_status status;
 
     tie->before = TRII_NO_VALUE;
-    if (tie->tensor->placed != NULL)
+    if (unit != NULL && unit->averager.hook == tri_bucket_hook_power_sgd)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "a parameter that stages of several ranks share is averaged by tri_ddp or "
-                         "tri_zero, too: give each stage a parameter of its own");
+                         "%s: %s is a parameter of stages of several ranks, and PowerSGD would not "
+                         "give their copies the same average: use another hook, or give each stage "
+                         "a parameter of its own",
+                         unit->call, tie->name);
     status = trii_grad_consume(step, tie->tensor, &tie->before);
     if (status != TRI_OK || tie->before == TRII_NO_VALUE || !trii_recorder_of(step)->eager)
         return status;

@@ -1,38 +1,5 @@
 /* pipeline_ties_test.c - stages of several ranks that share a parameter. */
-#include "testing/pipeline_ranks.h"
-
-static tri_tensor *by_shared(tri_module *self, tri_tensor *x)
-{
-    return tri_tanh(tri_linear(x, tri_module_find(self, "shared"), NULL));
-}
-
-/* A layer whose weight is also that of others. */
-static tri_module *sharer(tri_tensor *weight)
-{
-    tri_module *self = tri_module_simple("Sharer", 1, by_shared);
-
-    tri_module_add_parameter(self, "shared", tri_tensor_ref(weight));
-    return self;
-}
-
-/* The first and the last stage share one weight, all but the last another. */
-static void stages_that_share(tri_module **stages, int n)
-{
-    tri_tensor *ends = tri_tensor_create(TRI_SHAPE(PIPELINE_WIDTH, PIPELINE_WIDTH), TRI_DTYPE_F64);
-    tri_tensor *most = tri_tensor_create(TRI_SHAPE(PIPELINE_WIDTH, PIPELINE_WIDTH), TRI_DTYPE_F64);
-
-    CHECK_OK(tri_init_normal(ends, 0, 0.5));
-    CHECK_OK(tri_init_normal(most, 0, 0.5));
-    for (int s = 0; s < n; s++)
-        stages[s] =
-            s == 0 ? tri_nn_sequential(sharer(ends), sharer(most))
-            : s == n - 1
-                ? tri_nn_sequential(sharer(ends), tri_nn_linear(PIPELINE_WIDTH, PIPELINE_OUT, NULL))
-                : tri_nn_sequential(tri_nn_linear(PIPELINE_WIDTH, PIPELINE_WIDTH, NULL),
-                                    sharer(most));
-    tri_tensor_unref(ends);
-    tri_tensor_unref(most);
-}
+#include "testing/pipeline_shared.h"
 
 static void compare(tri_pipeline_schedule schedule, int ranks, int stages, int m, int rows)
 {
@@ -41,7 +8,7 @@ static void compare(tri_pipeline_schedule schedule, int ranks, int stages, int m
                         .stages = stages,
                         .rows = rows,
                         .steps = 4,
-                        .build = stages_that_share};
+                        .build = pipeline_share};
 
     pipeline_one_process(&job, want);
     job.want = want;
@@ -147,8 +114,7 @@ static const char *clipped_rank(rank_env *env)
 static void copies_count_once_in_the_norm_and_add_up_once(void **state)
 {
     shared_job shared = {
-        .job = {
-            .options = {.n_microbatches = 1}, .stages = 3, .rows = 8, .build = stages_that_share}};
+        .job = {.options = {.n_microbatches = 1}, .stages = 3, .rows = 8, .build = pipeline_share}};
 
     (void)state;
     one_process(&shared.job, &shared.want);
