@@ -230,6 +230,7 @@ typedef struct trii_forming {
     bool (*is_over)(void *arg);
     void *arg;
     int64_t timeout_ns; /* 0 = the group's */
+    bool no_memory;     /* the error line says for what: all ranks hear of it, and it fails */
     bool own_view;      /* the store is a view that no other group uses */
     bool own_store;     /* and its connection is this group's: keys of the forming are deleted */
 } trii_forming;
@@ -239,8 +240,8 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
 
 /* --- form/subgroup.c ------------------------------------------------------ */
 
-/* Makes a group of ranks of g, under `key` in its store. world_ranks: [size], taken. What opt
- * leaves open comes from g. */
+/* Makes a group of ranks of g, under `key` in its store. What opt leaves open comes from g.
+ * own_world_ranks: [size], taken; NULL = there was no memory for it, which all ranks hear. */
 typedef struct trii_subgroup {
     const char *key;
     bool own_key; /* for this one group only; else several may be made under it, one by one */

@@ -312,7 +312,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     if (status != TRI_OK)
         return status;
     g = trii_alloc(1, sizeof(*g), "group");
-    if (g == NULL)
+    if (g == NULL || (forming != NULL && forming->no_memory))
         refuse(&why, TRI_ERR_NO_MEMORY);
     g = g != NULL ? g : &stand_in;
     atomic_init(&g->refs, 1);

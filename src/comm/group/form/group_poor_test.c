@@ -12,24 +12,39 @@
 #define FORM_MS 20000  /* if it is waited out, the test has failed */
 #define WATCHDOG_S 120 /* of all processes */
 
+typedef enum way { CREATED, SPLIT, LISTED } way;
+
 typedef struct poverty {
-    const char *engine;
     int in_a_row; /* allocations that fail */
+    way how;
 } poverty;
+
+/* whole: NULL, or a group of all ranks. */
+static tri_status form(const rank_env *env, tri_group *whole, way how, tri_group **group_out)
+{
+    static const int all[] = {0, 1, 2};
+
+    if (how == SPLIT)
+        return tri_group_split(whole, 0, 0, NULL, group_out);
+    if (how == LISTED)
+        return tri_group_new(whole, all, env->size, NULL, group_out);
+    return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
+}
 
 /* The group forms on all ranks or on none, and a rank that waits knows why. *over_out: no
  * allocation was left to fail. */
 static const char *form_once(rank_env *env, const poverty *p, int n, bool *over_out)
 {
-    tri_group_options options = {.engine = p->engine, .timeout_ms = FORM_MS};
     char key[32], word[160], *theirs = NULL;
-    tri_group *group = NULL;
+    tri_group *group = NULL, *whole = NULL;
     tri_status status;
     long calls;
 
+    if (p->how != CREATED)
+        RANK_TRY(env, form(env, NULL, CREATED, &whole));
     trii_alloc_fail_some(env->rank == POOR ? n : 0, p->in_a_row);
     calls = trii_alloc_calls();
-    status = tri_group_create(env->store, env->rank, env->size, &options, &group);
+    status = form(env, whole, p->how, &group);
     calls = trii_alloc_calls() - calls;
     trii_alloc_fail_at(0);
     snprintf(word, sizeof(word), "%d %d", (int)status, status == TRI_OK && calls < n);
@@ -38,9 +53,13 @@ static const char *form_once(rank_env *env, const poverty *p, int n, bool *over_
         (status != TRI_ERR_PEER_LOST || p->in_a_row == 1))
         return RANK_FAIL(env, "rank %d, allocation %d of rank %d: %s", env->rank, n, POOR,
                          tri_last_error());
+    if (status == TRI_ERR_NO_MEMORY && strstr(tri_last_error(), "rank 1") == NULL)
+        return RANK_FAIL(env, "rank %d, allocation %d: nobody is named: %s", env->rank, n,
+                         tri_last_error());
     if (status == TRI_OK)
         RANK_TRY(env, tri_barrier(group, NULL));
     tri_group_unref(group);
+    tri_group_unref(whole);
     snprintf(key, sizeof(key), "said/%d/%d", n, env->rank);
     RANK_TRY(env, tri_store_set(env->store, key, word, strlen(word)));
     for (int r = 0; r < env->size; r++) {
@@ -73,11 +92,17 @@ static const char *each_allocation_fails(rank_env *env)
                : RANK_FAIL(env, "forming a group allocates %d times or more", MOST);
 }
 
+static void torture_forming(way how, const char *engine, int in_a_row)
+{
+    const tri_group_options options = {.engine = engine, .timeout_ms = FORM_MS};
+    poverty p = {in_a_row, how};
+
+    run_processes(3, &options, each_allocation_fails, &p, NULL, WATCHDOG_S);
+}
+
 static void torture(const char *engine, int in_a_row)
 {
-    poverty p = {engine, in_a_row};
-
-    run_processes(3, NULL, each_allocation_fails, &p, NULL, WATCHDOG_S);
+    torture_forming(CREATED, engine, in_a_row);
 }
 
 static void all_hear_of_a_rank_without_memory_shm(void **state)
@@ -116,6 +141,18 @@ static void all_hear_of_a_rank_without_memory_where_the_engine_is_chosen_twice(v
     torture(NULL, 2);
 }
 
+static void all_hear_of_a_rank_without_memory_where_a_group_is_split(void **state)
+{
+    (void)state;
+    torture_forming(SPLIT, "shm", 1);
+}
+
+static void all_hear_of_a_rank_without_memory_where_ranks_are_listed(void **state)
+{
+    (void)state;
+    torture_forming(LISTED, "shm", 1);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_shm),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_shm_twice),
@@ -123,6 +160,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp_twice),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen_twice),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_where_a_group_is_split),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_where_ranks_are_listed),
 };
 
 TEST_MAIN(tests)

@@ -157,13 +157,13 @@ static tri_status make(const shrinking *s, const tri_group_options *opt, tri_gro
     trii_subgroup sub = {.key = s->key, .own_key = true, .timeout_ns = FORM_MS * TRII_NS_PER_MS};
 
     sub.own_world_ranks = trii_alloc((size_t)g->size, sizeof(int), "group_shrink");
-    if (sub.own_world_ranks == NULL)
-        return TRI_ERR_NO_MEMORY;
     for (int r = 0; r < g->size; r++) {
         if (!s->may[r])
             continue;
         sub.rank = r == g->rank ? sub.size : sub.rank;
-        sub.own_world_ranks[sub.size++] = tri_group_world_rank(g, r);
+        if (sub.own_world_ranks != NULL)
+            sub.own_world_ranks[sub.size] = tri_group_world_rank(g, r);
+        sub.size++;
     }
     return trii_group_make(g, &sub, opt, group_out);
 }

@@ -36,7 +36,7 @@ typedef struct watched {
 /* The first that has ended, by its rank in the old group; -1 = none. */
 static int lost_rank(const watched *w)
 {
-    for (int i = 0; i < w->sub->size; i++) {
+    for (int i = 0; w->sub->own_world_ranks != NULL && i < w->sub->size; i++) {
         int rank = tri_group_find_rank(w->of, w->sub->own_world_ranks[i]);
 
         if (rank >= 0 && trii_group_loss(w->of, rank) == TRII_LOSS_ENDED)
@@ -59,6 +59,7 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     const trii_forming forming = {.is_over = has_lost_one,
                                   .arg = &w,
                                   .timeout_ns = sub->timeout_ns,
+                                  .no_memory = sub->own_world_ranks == NULL,
                                   .own_view = sub->own_key,
                                   .own_store = has_store};
     tri_store *clone = NULL, *view = NULL;
@@ -138,6 +139,18 @@ static void choose(const tri_group *g, const wish *wishes, trii_subgroup *sub)
     }
 }
 
+/* A rank without room for the colours would leave the others waiting in the exchange of them. */
+static tri_status meet_with_room(tri_group *g, bool has_room)
+{
+    int64_t poor = has_room ? g->size : g->rank;
+    tri_status status = (tri_all_reduce)(g, &poor, &poor, 1, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
+
+    if (status != TRI_OK || poor == g->size)
+        return status;
+    return TRII_FAIL(TRI_ERR_NO_MEMORY, "rank %d has no memory for the colours of %d ranks",
+                     (int)poor, g->size);
+}
+
 tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_group_options *opt,
                             tri_group **group_out)
 {
@@ -159,13 +172,14 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
                          group->engine->name);
     wishes = trii_alloc((size_t)group->size, sizeof(*wishes), "group_split");
     sub.own_world_ranks = trii_alloc((size_t)group->size, sizeof(int), "group_split");
-    if (wishes == NULL || sub.own_world_ranks == NULL) {
-        status = TRI_ERR_NO_MEMORY;
-        goto err_free;
+    status = meet_with_room(group, wishes != NULL && sub.own_world_ranks != NULL);
+    if (status == TRI_OK)
+        status = (tri_all_gather)(group, &mine, wishes, 2, TRI_DTYPE_I64, NULL);
+    if (status != TRI_OK) {
+        trii_free(wishes);
+        trii_free(sub.own_world_ranks);
+        return TRII_FAIL_CTX(status, "group_split");
     }
-    status = (tri_all_gather)(group, &mine, wishes, 2, TRI_DTYPE_I64, NULL);
-    if (status != TRI_OK)
-        goto err_free;
     n = atomic_fetch_add(&group->n_splits, 1) + 1; /* as on all ranks, which have met */
     if (color < 0) {
         trii_free(wishes);
@@ -180,11 +194,6 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     sub.own_key = true;
     status = trii_group_make(group, &sub, opt, group_out);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_split, colour %d", color);
-
-err_free:
-    trii_free(wishes);
-    trii_free(sub.own_world_ranks);
-    return status == TRI_ERR_NO_MEMORY ? status : TRII_FAIL_CTX(status, "group_split");
 }
 
 /* Checks the list; *own_out: our place in it, -1 = none. */
@@ -240,9 +249,7 @@ tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_g
         return TRI_OK;
     }
     sub.own_world_ranks = trii_alloc((size_t)n, sizeof(int), "group_new");
-    if (sub.own_world_ranks == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; sub.own_world_ranks != NULL && i < n; i++)
         sub.own_world_ranks[i] = tri_group_world_rank(group, ranks[i]);
     name_list(ranks, n, text);
     sub.key = text;
