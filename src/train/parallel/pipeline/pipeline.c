@@ -262,6 +262,32 @@ static tri_status find_group(const tri_pipeline_options *opt, tri_group **group_
     return status == TRI_OK ? trii_group_takes_host_memory(*group_out) : status;
 }
 
+/* The others wait for this rank. */
+static tri_status give_up(trii_pipeline *p, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    tri_group_abort(p->group, line);
+    for (int i = 0; i < p->n_ties; i++)
+        if (p->ties[i].group != NULL)
+            tri_group_abort(p->ties[i].group, line);
+    trii_err_set("%s", line);
+    return status;
+}
+
+static tri_status make_together(tri_module *model, trii_pipeline *p)
+{
+    tri_status status = trii_pipeline_skips_make(p);
+
+    if (status == TRI_OK)
+        status = trii_pipeline_places_make(model);
+    if (status != TRI_OK) /* anything but a lack of memory all ranks have found */
+        return status == TRI_ERR_NO_MEMORY ? give_up(p, status) : status;
+    status = trii_pipeline_ties_make(p);
+    return status == TRI_OK ? TRI_OK : give_up(p, status);
+}
+
 static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
                        const tri_pipeline_options *opt)
 {
@@ -295,11 +321,7 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
     status = agree(group, p, r->first, status);
     if (status == TRI_OK)
         status = tri_group_split(group, 0, p->rank, NULL, &p->group);
-    if (status == TRI_OK)
-        status = trii_pipeline_skips_make(p);
-    if (status == TRI_OK)
-        status = trii_pipeline_places_make(model);
-    return status == TRI_OK ? trii_pipeline_ties_make(p) : status;
+    return status == TRI_OK ? make_together(model, p) : status;
 }
 
 tri_module *trii_pipeline_make(const trii_pipeline_recipe *r)

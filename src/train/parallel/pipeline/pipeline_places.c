@@ -111,8 +111,6 @@ tri_status trii_pipeline_places_make(tri_module *model)
     tri_status status = counts != NULL ? make(model, p, counts) : TRI_ERR_NO_MEMORY;
 
     trii_free(counts);
-    if (status == TRI_ERR_NO_MEMORY) /* the others wait for its numbers */
-        tri_group_abort(p->group, "tri_pipeline: out of memory");
     return status;
 }
 

@@ -81,43 +81,37 @@ static tri_status look_here(mentions *list, const trii_pipeline *p)
     return status;
 }
 
-/* Of all ranks, in their order; a rank that has failed says so. */
-static tri_status gather(const trii_pipeline *p, mentions *list, tri_status status)
+static tri_status gather_into(const trii_pipeline *p, mentions *list, int64_t *counts,
+                              size_t *bytes)
 {
-    int size = p->shape.ranks;
-    int64_t mine = status == TRI_OK ? list->n : -1;
-    size_t total = 0, *bytes = trii_alloc((size_t)size, sizeof(*bytes), "skips");
-    int64_t *counts = trii_alloc((size_t)size, sizeof(*counts), "skips");
+    const int64_t mine = list->n;
     mention *all = NULL;
+    size_t total = 0;
+    tri_status status = tri_all_gather(p->group, &mine, counts, 1, TRI_DTYPE_I64, NULL);
 
-    if (bytes == NULL || counts == NULL) {
-        tri_group_abort(p->group, "tri_pipeline: out of memory");
-        status = TRI_ERR_NO_MEMORY;
-    }
-    if (status == TRI_OK || mine < 0) {
-        tri_status met = tri_all_gather(p->group, &mine, counts, 1, TRI_DTYPE_I64, NULL);
-
-        status = status == TRI_OK ? met : status;
-    }
-    for (int r = 0; r < size && status == TRI_OK; r++) {
-        if (counts[r] < 0)
-            status = TRII_FAIL(TRI_ERR_NO_MEMORY, "rank %d has no memory", r);
-        bytes[r] = (size_t)counts[r] * sizeof(mention);
-        total += bytes[r];
-    }
-    if (status == TRI_OK && total > 0) {
-        all = trii_alloc(1, total, "skips");
-        if (all == NULL) {
-            tri_group_abort(p->group, "tri_pipeline: out of memory");
-            status = TRI_ERR_NO_MEMORY;
-        } else {
-            status = tri_all_gather_v(p->group, list->items, all, bytes, TRI_DTYPE_U8, NULL);
-        }
-    }
-    trii_free(bytes);
-    trii_free(counts);
+    for (int r = 0; r < p->shape.ranks && status == TRI_OK; r++)
+        total += bytes[r] = (size_t)counts[r] * sizeof(mention);
+    if (status != TRI_OK || total == 0)
+        return status;
+    all = trii_alloc(1, total, "skips");
+    if (all == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = tri_all_gather_v(p->group, list->items, all, bytes, TRI_DTYPE_U8, NULL);
     trii_free(list->items);
     *list = (mentions){.items = all, .n = (int)(total / sizeof(mention))};
+    return status;
+}
+
+/* Of all ranks, in their order. */
+static tri_status gather(const trii_pipeline *p, mentions *list)
+{
+    size_t ranks = (size_t)p->shape.ranks, *bytes = trii_alloc(ranks, sizeof(*bytes), "skips");
+    int64_t *counts = trii_alloc(ranks, sizeof(*counts), "skips");
+    tri_status status =
+        bytes != NULL && counts != NULL ? gather_into(p, list, counts, bytes) : TRI_ERR_NO_MEMORY;
+
+    trii_free(bytes);
+    trii_free(counts);
     return status;
 }
 
@@ -177,8 +171,8 @@ tri_status trii_pipeline_skips_make(trii_pipeline *p)
     mentions list = {.n = 0};
     tri_status status = look_here(&list, p);
 
-    if (p->group != NULL)
-        status = gather(p, &list, status);
+    if (status == TRI_OK && p->group != NULL)
+        status = gather(p, &list);
     if (status == TRI_OK && list.n > 0)
         status = list_skips(p, &list);
     trii_free(list.items);

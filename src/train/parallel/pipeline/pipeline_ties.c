@@ -192,20 +192,6 @@ static tri_status equal_values(const trii_pipeline_tie *tie)
     return status;
 }
 
-/* The others wait for this rank. */
-static tri_status give_up(trii_pipeline *p, tri_status status)
-{
-    char line[TRII_ERR_BYTES];
-
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    tri_group_abort(p->group, line);
-    for (int i = 0; i < p->n_ties; i++)
-        if (p->ties[i].group != NULL)
-            tri_group_abort(p->ties[i].group, line);
-    trii_err_set("%s", line);
-    return status;
-}
-
 tri_status trii_pipeline_ties_make(trii_pipeline *p)
 {
     tri_status status = TRI_OK;
@@ -221,7 +207,7 @@ tri_status trii_pipeline_ties_make(trii_pipeline *p)
             *(trii_staged *)(uintptr_t)tie->tensor->staged =
                 (trii_staged){tie->tensor->staged->of, tie->place, true, tie->name};
     }
-    return status == TRI_OK ? TRI_OK : give_up(p, status);
+    return status;
 }
 
 void trii_pipeline_ties_free(trii_pipeline *p)
