@@ -2,19 +2,16 @@
  * peers hear of it at once, wherever it was. */
 #include <trireme/trireme.h>
 
-#include "base/alloc.h"
 #include "testing/check.h"
-#include "testing/ranks.h"
+#include "testing/poor_rank.h"
 
-enum { MOST = 2000, WATCHDOG_S = 50, WIDTH = 3 };
+enum { WATCHDOG_S = 50, WIDTH = 3 };
 
 typedef enum place { MADE, TRAINED, REGROUPED, UNFROZEN, VERIFIED, SENT } place;
 
-/* Turns it on for rank 1 at the place that is tested. */
-static void fail_at(const rank_env *env, place now, int n)
+static void fail_at(const rank_env *env, place now)
 {
-    if (*(const place *)env->arg == now && env->rank == 1)
-        trii_alloc_fail_at(n);
+    poor_begin(*(const place *)env->arg == now && env->rank == 1);
 }
 
 static tri_status pass(tri_module *model)
@@ -29,102 +26,74 @@ static tri_status step(tri_module *model)
 {
     tri_tensor *x = tri_ones(TRI_SHAPE(2, WIDTH), TRI_DTYPE_F32), *y = tri_forward(model, x);
 
-    trii_alloc_fail_at(0);
+    poor_end();
     tri_backward(tri_mean(y, NULL, 0, false));
     return tri_step_end_status();
 }
 
 /* Of two losses in a step: the first, whose forward was recorded before memory was out, goes back
  * as well. */
-static tri_status step_of_two(const rank_env *env, tri_module *model, tri_tensor *frozen, int n)
+static tri_status step_of_two(const rank_env *env, tri_module *model, tri_tensor *frozen)
 {
     tri_tensor *x = tri_ones(TRI_SHAPE(2, WIDTH), TRI_DTYPE_F32), *before = tri_forward(model, x);
     tri_tensor *after;
 
     tri_requires_grad(frozen, true);
-    fail_at(env, UNFROZEN, n);
+    fail_at(env, UNFROZEN);
     after = tri_forward(model, x);
-    trii_alloc_fail_at(0);
+    poor_end();
     tri_backward(tri_mean(before, NULL, 0, false));
     tri_backward(tri_mean(after, NULL, 0, false));
     return tri_step_end_status();
 }
 
-static tri_status train(rank_env *env, tri_group *group, int n)
+static tri_module *model;
+
+static tri_status train(rank_env *env, tri_group *group)
 {
     tri_module *first = tri_nn_linear(WIDTH, WIDTH, NULL);
-    tri_module *net = tri_nn_sequential(first, tri_nn_linear(WIDTH, 1, NULL)), *model;
+    tri_module *net = tri_nn_sequential(first, tri_nn_linear(WIDTH, 1, NULL));
     tri_tensor *frozen = tri_module_state(first, 0).tensor;
     tri_status status;
 
     tri_requires_grad(frozen, false);
-    fail_at(env, MADE, n);
+    fail_at(env, MADE);
     model = tri_ddp(net, &(tri_ddp_options){.group = group});
-    trii_alloc_fail_at(0);
+    poor_end();
     status = tri_module_status(model);
     if (status == TRI_OK) {
-        fail_at(env, TRAINED, n);
+        fail_at(env, TRAINED);
         status = pass(model);
-        trii_alloc_fail_at(0);
+        poor_end();
     }
     if (status == TRI_OK) {
-        fail_at(env, REGROUPED, n);
+        fail_at(env, REGROUPED);
         status = step(model);
     }
+    if (status == TRI_OK)
+        status = step_of_two(env, model, frozen);
     if (status == TRI_OK) {
-        status = step_of_two(env, model, frozen, n);
-    }
-    if (status == TRI_OK) {
-        fail_at(env, VERIFIED, n);
+        fail_at(env, VERIFIED);
         status = tri_ddp_verify(model, true);
-        trii_alloc_fail_at(0);
+        poor_end();
     }
     if (status == TRI_OK) {
-        fail_at(env, SENT, n);
+        fail_at(env, SENT);
         status = tri_module_broadcast(net, group, 0);
-        trii_alloc_fail_at(0);
+        poor_end();
     }
-    tri_step_end();
-    tri_module_destroy(model);
     return status;
 }
 
-/* All ranks fail, none by its deadline, or none does. */
-static const char *train_once(rank_env *env, int n, bool *over_out)
+static void clean(void)
 {
-    char key[32];
-    tri_store *view = NULL;
-    tri_group *group = NULL;
-    tri_status status;
-    int64_t n_failed = 0;
-
-    snprintf(key, sizeof(key), "poor/%d", n);
-    RANK_TRY(env, tri_store_prefix(key, env->store, &view));
-    RANK_TRY(env, tri_group_create(view, env->rank, env->size, env->options, &group));
-    status = train(env, group, n);
-    if (status == TRI_ERR_GROUP_TIMEOUT || status == TRI_ERR_TIMEOUT)
-        return RANK_FAIL(env, "rank %d, allocation %d: %s", env->rank, n, tri_last_error());
-    RANK_TRY(env, tri_store_add(view, "failed", status != TRI_OK, &n_failed));
-    snprintf(key, sizeof(key), "n%d", n);
-    RANK_TRY(env, ranks_meet(env, key, -1));
-    RANK_TRY(env, tri_store_add(view, "failed", 0, &n_failed));
-    if (n_failed != 0 && n_failed != env->size)
-        return RANK_FAIL(env, "rank %d, allocation %d: %d failed, here %s: %s", env->rank, n,
-                         (int)n_failed, tri_status_name(status), tri_last_error());
-    *over_out = n_failed == 0;
-    tri_group_unref(group);
-    tri_store_unref(view);
-    return NULL;
+    tri_step_end();
+    tri_module_destroy(model);
 }
 
 static const char *each_allocation_fails(rank_env *env)
 {
-    const char *failure = NULL;
-    bool over = false;
-
-    for (int n = 1; n < MOST && !over && failure == NULL; n++)
-        failure = train_once(env, n, &over);
-    return failure != NULL || over ? failure : RANK_FAIL(env, "%d allocations or more", MOST);
+    return poor_each(env, &(poor_work){.run = train, .clean = clean});
 }
 
 static void torture(place where)

@@ -2,9 +2,8 @@
  * or where parameters are made whole: its peers hear of it at once, wherever it was. */
 #include <trireme/trireme.h>
 
-#include "base/alloc.h"
 #include "testing/check.h"
-#include "testing/ranks.h"
+#include "testing/poor_rank.h"
 #include "testing/scratch.h"
 
 enum { WATCHDOG_S = 50, WIDTH = 3 };
@@ -19,29 +18,11 @@ typedef struct torture {
     const char *folder;
 } torture;
 
-/* The poor rank: how many allocations there were at the place that is tested; 0: it has not been
- * there. */
-static long calls;
-static bool counting;
-
-/* n: which of them fails; 0 = none. */
-static void begin_failing(const rank_env *env, place now, int n)
+static void fail_at(const rank_env *env, place now)
 {
     const torture *t = env->arg;
 
-    if (t->where != now || env->rank != t->poor)
-        return;
-    counting = true;
-    calls = trii_alloc_calls();
-    trii_alloc_fail_at(n);
-}
-
-static void end_failing(void)
-{
-    trii_alloc_fail_at(0);
-    if (counting)
-        calls = trii_alloc_calls() - calls;
-    counting = false;
+    poor_begin(t->where == now && env->rank == t->poor);
 }
 
 static tri_status pass(tri_module *model, tri_optimizer *opt)
@@ -84,35 +65,35 @@ static tri_status use_at(const torture *t, tri_module *model, tri_optimizer *opt
     }
 }
 
-static tri_status use(const rank_env *env, tri_module *model, tri_optimizer *opt, int n)
+static tri_status use(const rank_env *env, tri_module *model, tri_optimizer *opt)
 {
     const torture *t = env->arg;
     torture before = *t;
     tri_status status = tri_optimizer_status(opt);
 
     for (int i = 0; i < 2 && status == TRI_OK; i++) {
-        begin_failing(env, i == 0 ? TRAINED : TRAINED_AGAIN, n);
+        fail_at(env, i == 0 ? TRAINED : TRAINED_AGAIN);
         status = pass(model, opt);
-        end_failing();
+        poor_end();
     }
     before.where = SAVED;
     if (status == TRI_OK && t->where == LOADED)
         status = use_at(&before, model, opt);
     if (status == TRI_OK && t->where > TRAINED_AGAIN) {
-        begin_failing(env, t->where, n);
+        fail_at(env, t->where);
         status = use_at(t, model, opt);
-        end_failing();
+        poor_end();
     }
     return status;
 }
 
-typedef struct made {
+static struct {
     tri_mesh *mesh;
     tri_module *model;
     tri_optimizer *opt;
 } made;
 
-static tri_status run(const rank_env *env, tri_group *group, int n, made *m)
+static tri_status run(rank_env *env, tri_group *group)
 {
     const torture *t = env->arg;
     tri_module *net =
@@ -123,63 +104,28 @@ static tri_status run(const rank_env *env, tri_group *group, int n, made *m)
 
     options.group = t->mesh ? NULL : group;
     if (t->mesh)
-        status = tri_mesh_create(group, (int64_t[]){2, 1}, 2, (const char *[]){"a", "b"}, &m->mesh);
-    options.mesh = m->mesh;
-    begin_failing(env, MADE, n);
-    m->model = tri_zero(net, &options);
-    end_failing();
-    m->opt = tri_sgd(m->model, 0.1, &(tri_sgd_options){.momentum = 0.9});
-    return status == TRI_OK ? use(env, m->model, m->opt, n) : status;
+        status =
+            tri_mesh_create(group, (int64_t[]){2, 1}, 2, (const char *[]){"a", "b"}, &made.mesh);
+    options.mesh = made.mesh;
+    fail_at(env, MADE);
+    made.model = tri_zero(net, &options);
+    poor_end();
+    made.opt = tri_sgd(made.model, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    return status == TRI_OK ? use(env, made.model, made.opt) : status;
 }
 
-/* All ranks fail, none by its deadline or since another has left, or none does. */
-static const char *run_once(rank_env *env, int n)
+static void clean(void)
 {
-    char key[32], line[256];
-    tri_store *view = NULL;
-    tri_group *group = NULL;
-    made m = {NULL, NULL, NULL};
-    tri_status status;
-    int64_t n_failed = 0;
-
-    snprintf(key, sizeof(key), "poor/%d", n);
-    RANK_TRY(env, tri_store_prefix(key, env->store, &view));
-    RANK_TRY(env, tri_group_create(view, env->rank, env->size, env->options, &group));
-    status = run(env, group, n, &m);
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    if (status == TRI_ERR_GROUP_TIMEOUT || status == TRI_ERR_TIMEOUT || (n == 0 && status < 0))
-        return RANK_FAIL(env, "rank %d, allocation %d: %s", env->rank, n, line);
-    RANK_TRY(env, tri_store_add(view, "failed", status != TRI_OK, &n_failed));
-    snprintf(key, sizeof(key), "n%d", n);
-    RANK_TRY(env, ranks_meet(env, key, -1));
-    RANK_TRY(env, tri_store_add(view, "failed", 0, &n_failed));
-    if (n_failed != 0 && n_failed != env->size)
-        return RANK_FAIL(env, "rank %d, allocation %d: %d failed, here %s: %s", env->rank, n,
-                         (int)n_failed, tri_status_name(status), line);
     tri_step_end();
-    tri_optimizer_destroy(m.opt);
-    tri_module_destroy(m.model);
-    tri_mesh_destroy(m.mesh);
-    tri_group_unref(group);
-    tri_store_unref(view);
-    return NULL;
+    tri_optimizer_destroy(made.opt);
+    tri_module_destroy(made.model);
+    tri_mesh_destroy(made.mesh);
+    memset(&made, 0, sizeof(made));
 }
 
 static const char *each_allocation_fails(rank_env *env)
 {
-    const char *failure = run_once(env, 0);
-    int64_t most = 0;
-
-    if (failure != NULL)
-        return failure;
-    RANK_TRY(env, tri_store_add(env->store, "most", calls, &most));
-    RANK_TRY(env, ranks_meet(env, "most", -1));
-    RANK_TRY(env, tri_store_add(env->store, "most", 0, &most));
-    if (most == 0)
-        return RANK_FAIL(env, "nothing was allocated");
-    for (int n = 1; n <= most && failure == NULL; n++)
-        failure = run_once(env, n);
-    return failure;
+    return poor_each(env, &(poor_work){.run = run, .clean = clean});
 }
 
 static void suffer(place where, int stage, bool mesh, int poor)
