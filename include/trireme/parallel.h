@@ -174,7 +174,7 @@ typedef struct tri_ddp_pass_stats {
     size_t bytes; /* of gradients, in all buckets */
     /* What this rank passed to the group's calls: `bytes`, or fewer if a hook compresses; of a
      * hook, only calls whose work it returned are counted. Under tri_zero also its part of each
-     * bucket of parameters. */
+     * bucket of parameters, and of averages to which a backward adds. */
     size_t sent_bytes;
     /* Time in which some bucket was sent and not yet averaged, or, under tri_zero, parameters were
      * being gathered. */

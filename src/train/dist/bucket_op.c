@@ -146,7 +146,7 @@ static tri_status bucket_send(trii_unit_coll *t, const trii_host_buffers *buffer
     fill_bucket(t, buffers);
     t->state = TRII_UNIT_COLL_STARTED;
     if (TRII_UNLIKELY(unit->stats.on))
-        trii_unit_stats_sent(t->bucket);
+        t->bucket->sent_ns = trii_now_ns();
     status = none ? TRI_OK : trii_bucket_send(&unit->averager, t->bucket->wire, weight, blocks);
     if (status == TRI_OK && t->last) {
         trii_unit_coll_blame(t);
@@ -209,7 +209,7 @@ static tri_status bucket_done(trii_unit_coll *t)
     count_volume(t);
     if (TRII_UNLIKELY(t->unit->stats.on)) {
         t->unit->stats.n_passes += t->last && t->bucket->sent_ns != 0;
-        trii_unit_stats_over(t->unit, t->bucket, t->bucket->wire->sent);
+        trii_unit_stats_over(t->unit, t->bucket, &t->bucket->sent_ns, t->bucket->wire->sent);
     }
     t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;

@@ -118,6 +118,7 @@ typedef struct trii_unit_coll {
     tri_work *work;
     size_t from, until; /* gather: of which elements of the bucket */
     size_t sent;        /* gather: bytes of this rank's part of them */
+    int64_t sent_ns;    /* gather: when, if that is measured */
     bool gathers_grads; /* gather: of gradients, else of parameters */
     char *aside;        /* gather, while it runs: where it happens, if not in the bucket; owned */
     bool last; /* bucket: the last of its backward; sends the map of used parameters if needed */
@@ -168,7 +169,8 @@ struct trii_unit_bucket {
     /* When it was opened, if the step had read them: of what is there. */
     bool is_hashed;
     uint64_t hash;
-    int64_t sent_ns, comm_ns, exposed_ns; /* see unit_timing.c */
+    int64_t sent_ns;             /* of its gradients: when, if that is measured */
+    int64_t comm_ns, exposed_ns; /* see unit_timing.c */
     size_t sent_bytes;
     /* Of the backward that is being recorded: what sends the bucket, and its results. */
     trii_unit_coll *recorded;
@@ -505,10 +507,10 @@ void trii_unit_buckets_free(trii_unit *unit);
 
 /* --- unit_timing.c, where stats are on ------------------------------------ */
 
-/* A bucket is sent, or gathered; somebody has waited for it since; it is there, of which this rank
- * has sent so many bytes. */
-void trii_unit_stats_sent(trii_unit_bucket *bucket);
+/* Somebody has waited for a bucket that is sent, or gathered; it is there: when it was sent, and
+ * how many bytes of it this rank has sent. */
 void trii_unit_stats_waited(trii_unit *unit, trii_unit_bucket *bucket, int64_t since_ns);
-void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, size_t bytes);
+void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, int64_t *sent_ns,
+                          size_t bytes);
 
 #endif

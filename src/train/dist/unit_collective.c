@@ -250,7 +250,7 @@ tri_status trii_unit_coll_send(trii_unit_coll *t, const void *part, void *whole,
     t->sent = t->bucket->some[tri_group_rank(axis)] * tri_dtype_size(dtype);
     t->unit->volume.all_gather += (int64_t)(t->until - t->from);
     if (TRII_UNLIKELY(t->unit->stats.on))
-        trii_unit_stats_sent(t->bucket);
+        t->sent_ns = trii_now_ns();
     trii_unit_coll_blame(t);
     return trii_unit_called(t->unit,
                             trii_all_gather_tagged(axis, part, whole, t->bucket->some, dtype,
@@ -275,7 +275,7 @@ tri_status trii_unit_coll_gathered(trii_unit_coll *t, int64_t for_ns)
     if (since != 0)
         trii_unit_stats_waited(t->unit, t->bucket, since);
     if (status == TRI_OK && TRII_UNLIKELY(t->unit->stats.on))
-        trii_unit_stats_over(t->unit, t->bucket, t->sent);
+        trii_unit_stats_over(t->unit, t->bucket, &t->sent_ns, t->sent);
     return status;
 }
 

@@ -5,11 +5,6 @@
 #include "os/clock.h"
 #include "train/dist/unit.h"
 
-void trii_unit_stats_sent(trii_unit_bucket *bucket)
-{
-    bucket->sent_ns = trii_now_ns();
-}
-
 void trii_unit_stats_waited(trii_unit *unit, trii_unit_bucket *bucket, int64_t since_ns)
 {
     int64_t waited = trii_now_ns() - since_ns;
@@ -18,13 +13,13 @@ void trii_unit_stats_waited(trii_unit *unit, trii_unit_bucket *bucket, int64_t s
     unit->stats.exposed_ns += waited;
 }
 
-void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, size_t bytes)
+void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, int64_t *sent_ns, size_t bytes)
 {
-    int64_t now = trii_now_ns(), from = bucket->sent_ns;
+    int64_t now = trii_now_ns(), from = *sent_ns;
 
     if (from == 0) /* it was under way when this began */
         return;
-    bucket->sent_ns = 0;
+    *sent_ns = 0;
     bucket->comm_ns += now - from;
     bucket->sent_bytes += bytes;
     from = from > unit->stats.until_ns ? from : unit->stats.until_ns;
