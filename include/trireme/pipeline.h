@@ -175,8 +175,10 @@ typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *targ
  *
  * Returns the loss, f64 [], on all ranks: the sum of the micro-batches' losses, each weighted by
  * its share of the rows, or, with options.count, divided by the count. It can be read until
- * tri_step_end. Gradients add up with those that parameters have. All ranks run what was recorded
- * (tri_optimizer_step, tri_run, or read the loss); a second call within one step runs the first.
+ * tri_step_end. Gradients add up with those that parameters have; they are zeros where a stage
+ * gives none to the one before, since its result does not depend on what it got. All ranks run what
+ * was recorded (tri_optimizer_step, tri_run, or read the loss); a second call within one step runs
+ * the first.
  *
  * Errors, carried by the result and by the step, after which the pipeline has ended on all ranks:
  * INVALID_ARG (pipe, x, target, loss; tri_ddp or tri_zero is around pipe, and is to be given),

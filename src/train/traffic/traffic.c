@@ -651,6 +651,23 @@ trii_vid trii_traffic_answer(const trii_step *step, trii_vid received)
     return traffic_of(step, received)->answer;
 }
 
+tri_status trii_traffic_answer_zeros(trii_step *step, trii_vid received)
+{
+    traffic *t = traffic_of(step, received);
+    trii_attrs attrs;
+    trii_vid zeros = TRII_NO_VALUE;
+    tri_status status;
+
+    if (t->answer != TRII_NO_VALUE || !step->values[received].requires_grad)
+        return TRI_OK;
+    trii_fill_attrs(&step->values[received].type, 0, &attrs);
+    status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &zeros);
+    if (status != TRI_OK)
+        return status;
+    trii_await_no_more(&t->awaited);
+    return send_value(step, t->group, zeros, t->peer, t->tag ^ GRADIENT_TAG, &t->answer);
+}
+
 void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)
 {
     traffic_of(step, out)->what = what;

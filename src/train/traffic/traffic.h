@@ -76,5 +76,8 @@ tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *
                             trii_vid *out) TRI_MUST_CHECK;
 /* The token of the send of its gradient, once that is recorded; NO_VALUE before. */
 trii_vid trii_traffic_answer(const trii_step *step, trii_vid received);
+/* The peer waits for a gradient: where no backward has recorded one, none ever will, it gets zeros.
+ */
+tri_status trii_traffic_answer_zeros(trii_step *step, trii_vid received) TRI_MUST_CHECK;
 
 #endif

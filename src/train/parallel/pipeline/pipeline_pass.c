@@ -23,6 +23,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "train/dist/halves.h"
+#include "train/graph/record/record.h"
 #include "train/graph/step/part.h"
 #include "train/graph/step/recorder.h"
 #include "train/graph/step/type.h"
@@ -466,17 +467,22 @@ static tri_status backward_of_weights(pass *t, const trii_pipeline_action *a)
 
 /* --- all of it ------------------------------------------------------------ */
 
-/* The gradient of its input is on the way to the stage before. */
-static void note_answer(pass *t, const trii_pipeline_action *a)
+/* All of this stage's gradients that others wait for are recorded. They wait also where a stage
+ * gives none, since its result does not depend on what they sent, or has no gradient. */
+static tri_status answer(pass *t, const trii_pipeline_action *a)
 {
-    trii_vid received = piece_of(t, a->stage, a->microbatch)->received;
-    trii_vid token = received != TRII_NO_VALUE && a->kind != TRII_PIPELINE_WEIGHT
-                         ? trii_traffic_answer(t->step, received)
-                         : TRII_NO_VALUE;
+    trii_vid received = piece_of(t, a->stage, a->microbatch)->received, token = TRII_NO_VALUE;
+    const trii_skip_place place = place_of(t, a);
+    tri_status status = trii_skips_answer(&t->skips, &place);
 
-    if (token != TRII_NO_VALUE)
+    if (status == TRI_OK && received != TRII_NO_VALUE) {
+        status = trii_traffic_answer_zeros(t->step, received);
+        token = trii_traffic_answer(t->step, received);
+    }
+    if (status == TRI_OK && token != TRII_NO_VALUE && t->in_turn == NULL)
         trii_pipeline_answers_add(&t->answers, a->stage, local_of(t, a->stage), a->microbatch,
                                   token);
+    return status == TRI_OK ? trii_step_eager(t->step) : status;
 }
 
 static tri_status record(pass *t, const trii_pipeline_action *a)
@@ -487,14 +493,10 @@ static tri_status record(pass *t, const trii_pipeline_action *a)
         return forward(t, a);
     if (t->call != TRII_PIPELINE_TRAIN)
         return TRI_OK;
-    if (a->kind == TRII_PIPELINE_BACKWARD)
-        status = backward(t, a);
-    else
-        status =
-            a->kind == TRII_PIPELINE_INPUT ? backward_of_input(t, a) : backward_of_weights(t, a);
-    if (status == TRI_OK && t->in_turn == NULL)
-        note_answer(t, a);
-    return status;
+    if (a->kind == TRII_PIPELINE_WEIGHT)
+        return backward_of_weights(t, a);
+    status = a->kind == TRII_PIPELINE_BACKWARD ? backward(t, a) : backward_of_input(t, a);
+    return status == TRI_OK ? answer(t, a) : status;
 }
 
 static tri_status record_all(pass *t)

@@ -538,3 +538,19 @@ tri_status trii_skips_return(trii_skip_pass *t, const trii_skip_place *at, int f
     }
     return TRI_OK;
 }
+
+tri_status trii_skips_answer(const trii_skip_pass *t, const trii_skip_place *at)
+{
+    tri_status status = TRI_OK;
+
+    for (int h = 0; h < t->n_hops && status == TRI_OK; h++) {
+        trii_vid value = TRII_NO_VALUE;
+
+        if (t->hops[h].to != at->stage)
+            continue;
+        status = trii_resolve(t->step, cell_of(t, t->hops[h].skip, at)->tensor, &value);
+        if (status == TRI_OK)
+            status = trii_traffic_answer_zeros(t->step, value);
+    }
+    return status;
+}

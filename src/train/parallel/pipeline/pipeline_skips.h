@@ -81,5 +81,8 @@ tri_status trii_skips_stops(trii_skip_pass *t, const trii_skip_place *at, trii_v
  */
 tri_status trii_skips_return(trii_skip_pass *t, const trii_skip_place *at, int first,
                              int n) TRI_MUST_CHECK;
+/* After the gradients of the stage's inputs are recorded: those that it has taken and not used have
+ * gradients of zeros, for which others wait. */
+tri_status trii_skips_answer(const trii_skip_pass *t, const trii_skip_place *at) TRI_MUST_CHECK;
 
 #endif
