@@ -127,6 +127,15 @@ static bool is_copied(const trii_backward *b, int32_t v)
     return b->region != 0 && b->copies[v] >= 0;
 }
 
+/* Its gradient goes on in another walk. */
+static bool is_stop(const trii_backward *b, int32_t v)
+{
+    for (int k = 0; k < b->n_stops; k++)
+        if (b->stops[k] == v)
+            return true;
+    return false;
+}
+
 tri_status trii_backward_leave_values(const trii_backward *b, trii_backward_rest *rest)
 {
     int32_t n = 0;
@@ -140,7 +149,7 @@ tri_status trii_backward_leave_values(const trii_backward *b, trii_backward_rest
         if (b->grads[v] != TRII_UNREACHED || is_copied(b, v))
             rest->values[rest->n_values++] =
                 (trii_rest_value){.value = v,
-                                  .grad = b->grads[v],
+                                  .grad = is_stop(b, v) ? TRII_UNREACHED : b->grads[v],
                                   .copy = is_copied(b, v) ? b->copies[v] : TRII_NO_VALUE,
                                   .way = b->ways[v]};
     rest->last_node = b->last_node;

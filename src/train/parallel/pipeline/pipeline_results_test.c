@@ -1,5 +1,5 @@
-/* pipeline_results_test.c - what stages may give to the next: what they got, or something without a
- * gradient; and layers that are not trained. */
+/* pipeline_results_test.c - what stages may give to the next: what they got, a parameter, something
+ * without a gradient; and layers that are not trained. */
 /* ctest: also=TRI_EAGER=1 */
 #include "testing/pipeline_ranks.h"
 
@@ -115,10 +115,30 @@ static void stages_that_pass_on(tri_module **stages, int n)
     stages[2] = tri_nn_flatten(1);
 }
 
+static tri_tensor *its_parameter(tri_module *self, tri_tensor *x)
+{
+    (void)x;
+    return tri_module_find(self, "rows");
+}
+
+/* For micro-batches of two rows. */
+static void stages_with_a_parameter(tri_module **stages, int n)
+{
+    tri_module *self = tri_module_simple("Rows", 0, its_parameter);
+    double rows[2 * PIPELINE_WIDTH];
+
+    for (int i = 0; i < 2 * PIPELINE_WIDTH; i++)
+        rows[i] = cos(i);
+    tri_module_add_parameter(self, "rows",
+                             tri_tensor_from(TRI_SHAPE(2, PIPELINE_WIDTH), TRI_DTYPE_F64, rows));
+    others(stages, n, 1, self);
+}
+
 static void a_stage_may_give_what_it_has(void **state)
 {
     (void)state;
     compare(stages_that_pass_on);
+    compare(stages_with_a_parameter);
 }
 
 /* --- not trained ---------------------------------------------------------- */
