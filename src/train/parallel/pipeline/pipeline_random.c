@@ -126,7 +126,8 @@ tri_status trii_pipeline_random_set(trii_pipeline_random *r, int microbatches)
         return TRI_ERR_NO_MEMORY;
     number_all(r, numbers, drawn);
     for (int32_t n = r->first_node; n < s->n_nodes && drawn > 0; n++)
-        if (s->nodes[n].op->random) /* what is computed again has the number of the first time */
+        /* what is computed again has the number of the first time, which may be before the pass */
+        if (s->nodes[n].op->random && s->nodes[n].random_index >= r->base)
             s->nodes[n].random_index = numbers[s->nodes[n].random_index - r->base];
     s->random_count = r->base + (uint32_t)(microbatches * r->of_all);
     trii_free(numbers);
