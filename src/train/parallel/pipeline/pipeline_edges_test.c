@@ -4,7 +4,7 @@
 
 enum { ROWS = 8 };
 
-typedef enum failing { STAGE, AFTER_PASS, BEFORE_PASS } failing;
+typedef enum failing { STAGE, SHAPE, GRADIENT, AFTER_PASS, BEFORE_PASS } failing;
 
 typedef struct failing_job {
     failing where;
@@ -13,11 +13,21 @@ typedef struct failing_job {
 } failing_job;
 
 static int calls_of_a_stage;
+static failing late_failure;
 
 static tri_tensor *fail_late(tri_module *self, tri_tensor *x)
 {
+    tri_tensor *y = tri_tanh(x);
+
     (void)self;
-    return ++calls_of_a_stage < 3 ? tri_tanh(x) : tri_matmul(x, x);
+    if (++calls_of_a_stage < 3)
+        return y;
+    if (late_failure == SHAPE)
+        return tri_reshape(y, TRI_SHAPE(2, 2, PIPELINE_WIDTH / 2));
+    if (late_failure == STAGE)
+        return tri_matmul(x, x);
+    TRI_NO_GRAD y = tri_tanh(x);
+    return y;
 }
 
 static void stages_of_which_one_fails(tri_module **stages, int n)
@@ -47,7 +57,7 @@ static const char *failing_rank(rank_env *env)
     uint64_t before, after;
     tri_status status;
 
-    if (j->where == STAGE)
+    if (j->where <= GRADIENT)
         job.build = stages_of_which_one_fails;
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
@@ -86,6 +96,7 @@ static void expect_failure(failing where, int rank, const char *part)
     failing_job j = {where, rank, part};
 
     calls_of_a_stage = 0;
+    late_failure = where;
     run_threads(3, &(tri_group_options){.timeout_ms = 20000}, failing_rank, &j);
 }
 
@@ -93,6 +104,14 @@ static void a_stage_that_fails_at_a_later_micro_batch_ends_all(void **state)
 {
     (void)state;
     expect_failure(STAGE, 1, "stage 1, micro-batch 2");
+}
+
+static void a_stage_that_gives_something_else_later_ends_all(void **state)
+{
+    (void)state;
+    expect_failure(SHAPE, 1,
+                   "gives f64 [2, 2, 3] with a gradient for micro-batch 2, and f64 [2, 6]");
+    expect_failure(GRADIENT, 1, "gives f64 [2, 6] without a gradient for micro-batch 2");
 }
 
 static void what_fails_before_the_pass_ends_all(void **state)
@@ -113,6 +132,7 @@ static void what_fails_after_the_pass_ends_all(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stage_that_fails_at_a_later_micro_batch_ends_all),
+    cmocka_unit_test(a_stage_that_gives_something_else_later_ends_all),
     cmocka_unit_test(what_fails_before_the_pass_ends_all),
     cmocka_unit_test(what_fails_after_the_pass_ends_all),
 };

@@ -89,6 +89,10 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
 tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_edge *edge,
                                    trii_pipeline_call call,
                                    trii_pipeline_note *note_out) TRI_MUST_CHECK;
+/* Sends the note of the first micro-batch of its kind, and keeps it; others have to be like it. */
+tri_status trii_pipeline_note_tell(const trii_pipeline *p, const trii_pipeline_edge *edge,
+                                   const trii_pipeline_note *note, bool is_first, int microbatch,
+                                   trii_pipeline_note *told_io) TRI_MUST_CHECK;
 
 /* pipeline_skips.c: which stages take what others have saved. Collective in the pipeline's group.
  */

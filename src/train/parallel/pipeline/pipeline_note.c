@@ -55,6 +55,29 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
                     trii_pipeline_rank_of(&p->shape, edge->to), NOTE_TAG + edge->number, NULL);
 }
 
+tri_status trii_pipeline_note_tell(const trii_pipeline *p, const trii_pipeline_edge *edge,
+                                   const trii_pipeline_note *note, bool is_first, int microbatch,
+                                   trii_pipeline_note *told_io)
+{
+    char told[TRII_TYPE_TEXT], now[TRII_TYPE_TEXT];
+
+    if (is_first) {
+        *told_io = *note;
+        return trii_pipeline_note_send(p, edge, note);
+    }
+    if (note->type.dtype == told_io->type.dtype &&
+        trii_type_same_shape(&note->type, &told_io->type) &&
+        note->requires_grad == told_io->requires_grad)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "stage %d gives %s %s a gradient for micro-batch %d, and %s %s one for an "
+                     "earlier one: a stage gives alike for all of as many rows",
+                     edge->from, trii_type_text(&note->type, now),
+                     note->requires_grad ? "with" : "without", microbatch,
+                     trii_type_text(&told_io->type, told),
+                     told_io->requires_grad ? "with" : "without");
+}
+
 tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_edge *edge,
                                    trii_pipeline_call call, trii_pipeline_note *note_out)
 {

@@ -56,6 +56,7 @@ typedef struct pass {
     int64_t rows;              /* of the whole batch; 0: not known yet */
     piece *pieces;             /* [n_local][microbatches] */
     trii_pipeline_note *notes; /* [n_local][2]: of what comes; rows 0: not here yet */
+    trii_pipeline_note *told;  /* [n_local][2]: of what goes */
     trii_pipeline_loss of_batch;
     tri_tensor *loss;  /* of the micro-batches so far */
     trii_vid last_out; /* of the forward before */
@@ -289,11 +290,12 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
         .randoms = trii_pipeline_random_until(&t->random, local_of(t, a->stage)),
         .type = t->step->values[out].type,
         .requires_grad = t->step->values[out].requires_grad};
+    trii_pipeline_note *told =
+        &t->told[2 * (ptrdiff_t)local_of(t, a->stage) + kind_of(t, a->microbatch)];
     trii_vid token = TRII_NO_VALUE;
-    tri_status status = TRI_OK;
+    tri_status status = trii_pipeline_note_tell(p, &edge, &note, is_first_of_kind(t, a->microbatch),
+                                                a->microbatch, told);
 
-    if (is_first_of_kind(t, a->microbatch))
-        status = trii_pipeline_note_send(p, &edge, &note);
     if (status == TRI_OK)
         status = trii_record_send(t->step, p->group, out, trii_pipeline_rank_of(&p->shape, edge.to),
                                   trii_pipeline_tag(p, &edge, a->microbatch), &token);
@@ -571,11 +573,12 @@ static tri_status take_room(pass *t)
     tri_status status;
 
     t->pieces = trii_alloc(n, sizeof(*t->pieces), "micro-batches");
-    t->notes = trii_alloc(2 * (size_t)t->p->n_local, sizeof(*t->notes), "micro-batches");
+    t->notes = trii_alloc(4 * (size_t)t->p->n_local, sizeof(*t->notes), "micro-batches");
     t->actions = t->p->actions;
     t->n_actions = t->p->n_actions;
     if (t->pieces == NULL || t->notes == NULL)
         return TRI_ERR_NO_MEMORY;
+    t->told = t->notes + 2 * (ptrdiff_t)t->p->n_local;
     if (trii_recorder_of(t->step)->eager) {
         t->actions = t->in_turn =
             trii_alloc((size_t)t->p->n_actions, sizeof(*t->in_turn), "schedule");

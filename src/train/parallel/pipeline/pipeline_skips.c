@@ -428,8 +428,8 @@ static tri_status send(trii_skip_pass *t, int hop, const trii_skip_place *at)
         return status;
     note.type = t->step->values[value].type;
     note.requires_grad = t->step->values[value].requires_grad;
-    if (at->first_of_kind)
-        status = trii_pipeline_note_send(t->p, &edge, &note);
+    status = trii_pipeline_note_tell(t->p, &edge, &note, at->first_of_kind, at->microbatch,
+                                     &t->notes[2 * hop + at->kind]);
     if (status == TRI_OK)
         status = trii_record_send(t->step, t->p->group, value,
                                   trii_pipeline_rank_of(&t->p->shape, edge.to),

@@ -41,7 +41,7 @@ typedef struct trii_skip_pass {
     int n_hops;
     trii_skip_cell *cells;     /* [skips][n_local][microbatches] */
     tri_tensor **tokens;       /* [hops][microbatches]: of what this rank has sent */
-    trii_pipeline_note *notes; /* [hops][2]: of what comes; rows 0: not here yet */
+    trii_pipeline_note *notes; /* [hops][2]: of what comes or goes; rows 0: not yet */
     trii_skip_root *returned;  /* gradients that a later stage of this rank has given back */
     int n_returned, cap_returned;
     tri_tensor **roots, **seeds; /* of a backward; [as many as there can be] */
