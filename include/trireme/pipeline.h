@@ -23,15 +23,17 @@
  * Every rank updates its own stages only. A rank whose stages have no parameters makes an optimizer
  * all the same, which updates nothing.
  *
- * tri_checkpoint_save and tri_checkpoint_restore are calls of all ranks. The first writes one
- * checkpoint under the names of the whole network, and the optimizer's as one process has it, which
- * is restored with any other number of stages, or none (of an optimizer whose groups list
- * parameters in the order of the network). With tri_ddp around the pipeline those ranks save that
- * are first along the data axis, with tri_zero all. tri_save and tri_torch_save are calls of the
- * same ranks and write one file of the whole network, which the rank of the first stage holds
- * meanwhile; tri_module_hash, of all ranks, is the hash of it. tri_load and tri_module_load take
- * what this rank has from a file of the whole network. tri_checkpoint_writer_save, and extras of
- * checkpoints with tensors, are refused (UNSUPPORTED).
+ * tri_checkpoint_save (tri_checkpoint_writer_save, too) and tri_checkpoint_restore are calls of all
+ * ranks. The first writes one checkpoint under the names of the whole network, and the optimizer's
+ * as one process has it, which is restored with any other number of stages, or none (of an
+ * optimizer whose groups list parameters in the order of the network). With tri_ddp around the
+ * pipeline those ranks save that are first along the data axis, with tri_zero all. An extra has the
+ * tensors that any rank lists, and what several list under one name once: the averages of tri_ema
+ * are those of the whole network, of which each rank restores its own.
+ *
+ * tri_save and tri_torch_save are calls of the same ranks and write one file of the whole network,
+ * which the rank of the first stage holds meanwhile; tri_module_hash, of all ranks, is the hash of
+ * it. tri_load and tri_module_load take what this rank has from a file of the whole network.
  *
  * What is over all gradients is over those of all stages: all ranks call tri_clip_grad_norm, and
  * get the norm that one process gets, bit for bit; likewise tri_grad_scaler, of which each rank has

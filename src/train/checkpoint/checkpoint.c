@@ -187,14 +187,16 @@ static tri_status check_module(tri_module *module, const trii_part_reader *part)
         tri_safetensors_entry e = trii_part_at(part, i);
         int64_t at = trii_module_entry(module, e.name);
         tri_state_entry state = {.name = NULL};
+        const trii_held *held;
 
         if (at < 0 && stages != NULL) /* another rank's */
             continue;
         if (at >= 0)
             state = tri_module_state(module, at);
-        if (trii_held_of(state.tensor) != NULL)
+        held = trii_held_of(state.tensor);
+        if (held != NULL)
             status = check_state(part, i, state);
-        if (trii_held_of(state.tensor) != NULL && !trii_tensor_is_cut(state.tensor)) {
+        if (held != NULL && state.tensor != NULL && !trii_tensor_is_cut(state.tensor)) {
             /* A piece of the same whole is as good as the whole. */
             e.ndim = tri_tensor_ndim(state.tensor);
             for (int d = 0; d < e.ndim; d++)
@@ -264,6 +266,20 @@ static bool is_updates(const updates *u, const tri_tensor *tensor)
     return u != NULL && u->of != NULL && trii_optimizer_counts(u->of, tensor);
 }
 
+/* Of a pipeline: this rank's part of what is saved. */
+static bool is_of_stages(const trii_state_list *list, const updates *u)
+{
+    if (u != NULL && u->of != NULL)
+        return true;
+    for (int64_t i = 0; i < list->count(list); i++) {
+        const tri_tensor *tensor = list->at(list, i).tensor;
+
+        if (!trii_is_handle(tensor) && tensor->staged != NULL)
+            return true;
+    }
+    return false;
+}
+
 /* updates: NULL: the list is of no optimizer. */
 static tri_status check_list(const trii_state_list *list, const char *whose,
                              const trii_part_reader *part, const updates *u)
@@ -271,7 +287,7 @@ static tri_status check_list(const trii_state_list *list, const char *whose,
     int64_t n = list->count(list);
     tri_status status = TRI_OK;
 
-    if (trii_part_count(part) != n && (u == NULL || u->of == NULL))
+    if (trii_part_count(part) != n && !is_of_stages(list, u))
         return TRII_FAIL(TRI_ERR_FORMAT,
                          "%s: %" PRId64 " tensors, the %s has %" PRId64
                          ": made with other options?",

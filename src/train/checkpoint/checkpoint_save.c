@@ -295,18 +295,6 @@ static tri_status check_replica(const char *call, tri_module *module)
     return TRI_OK;
 }
 
-/* Nothing says which rank has which of the whole's tensors, and a reader must find them all. */
-static tri_status check_staged_extras(const char *call, const tri_checkpoint_info *info)
-{
-    for (int i = 0; i < info->n_extras; i++)
-        if (info->extras[i].n > 0)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "%s: extra %s has tensors, and the network is a pipeline: save them "
-                             "on each rank by itself (tri_safetensors_write)",
-                             call, info->extras[i].name);
-    return TRI_OK;
-}
-
 tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
                            const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
 {
@@ -314,8 +302,6 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
 
     if (status == TRI_OK)
         status = trii_check_module(module, call);
-    if (status == TRI_OK && stages_of(module) != NULL)
-        status = check_staged_extras(call, info);
     if (status == TRI_OK && trii_sharers(module) == NULL)
         status = check_replica(call, module);
     if (status == TRI_OK)
@@ -373,14 +359,10 @@ static tri_status save_stages(const char *folder, tri_module *module, tri_optimi
                               const tri_checkpoint_info *info,
                               const tri_checkpoint_save_options *opt, tri_status status)
 {
-    tri_group *ranks = stages_of(module)->group, *sharers = trii_sharers(module);
+    tri_group *sharers = trii_sharers(module);
     trii_snapshot snapshot = {.n_parts = 0};
 
-    status = trii_ranks_meet(ranks, "tri_checkpoint_save", status);
-    status = trii_stages_agree(module, sharers, status);
-    if (status == TRI_OK)
-        status = trii_snapshot_take(&snapshot, module, optimizer, info, ranks, sharers);
-    status = trii_stages_agree(module, sharers, status);
+    status = trii_stages_take(&snapshot, "tri_checkpoint_save", module, optimizer, info, status);
     if (status == TRI_OK && !snapshot.only_gives)
         status = trii_snapshot_write(&snapshot, folder, opt);
     trii_snapshot_fini(&snapshot);

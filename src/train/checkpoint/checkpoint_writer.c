@@ -200,27 +200,44 @@ static tri_status meet(tri_checkpoint_writer *w, tri_group *group)
     return status;
 }
 
+/* The copy is taken: the thread writes it. */
+static tri_status hand_over(tri_checkpoint_writer *w, tri_group *ranks)
+{
+    tri_status status = ranks != NULL ? meet(w, ranks) : TRI_OK;
+
+    if (status != TRI_OK)
+        return status;
+    trii_mutex_lock(&w->mutex);
+    w->in_flight = true;
+    trii_cond_broadcast(&w->changed);
+    trii_mutex_unlock(&w->mutex);
+    return TRI_OK;
+}
+
 tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module *module,
                                       tri_optimizer *optimizer, const tri_checkpoint_info *info,
                                       const tri_checkpoint_save_options *opt)
 {
     const char *call = "tri_checkpoint_writer_save";
     tri_status status = check_writer(call, writer);
-    tri_group *ranks, *sharers = tri_module_status(module) == TRI_OK ? trii_sharers(module) : NULL;
+    bool is_made = tri_module_status(module) == TRI_OK;
+    tri_group *ranks, *sharers = is_made ? trii_sharers(module) : NULL;
 
     if (status == TRI_OK)
         status = trii_check_save(call, module, optimizer, info, opt);
-    if (status == TRI_OK && tri_module_unwrapped(module)->stages != NULL)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "%s: the network is a pipeline, whose ranks save together: "
-                         "tri_checkpoint_save does, and waits",
-                         call);
-    /* As tri_checkpoint_save. */
     ranks = trii_savers(module, optimizer, status == TRI_OK ? info : NULL, opt);
     if (status == TRI_OK)
         status = wait_for_last(writer);
     if (status == TRI_OK)
         status = take_options(writer, opt);
+    /* As tri_checkpoint_save. */
+    if (is_made && tri_module_unwrapped(module)->stages != NULL) {
+        status = trii_stages_take(writer != NULL ? &writer->snapshot : NULL, call, module,
+                                  optimizer, info, status);
+        if (status != TRI_OK || writer == NULL || writer->snapshot.only_gives)
+            return status;
+        return hand_over(writer, ranks);
+    }
     if (sharers != NULL)
         status = trii_ranks_meet(sharers, call, status);
     if (status == TRI_OK)
@@ -230,15 +247,7 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
     if (sharers != NULL && tri_group_rank(sharers) > 0)
         return status; /* the first of them writes */
     status = trii_ranks_meet(ranks, call, status);
-    if (status == TRI_OK && ranks != NULL)
-        status = meet(writer, ranks);
-    if (status != TRI_OK)
-        return status;
-    trii_mutex_lock(&writer->mutex);
-    writer->in_flight = true;
-    trii_cond_broadcast(&writer->changed);
-    trii_mutex_unlock(&writer->mutex);
-    return TRI_OK;
+    return status == TRI_OK ? hand_over(writer, ranks) : status;
 }
 
 tri_status tri_checkpoint_writer_wait(tri_checkpoint_writer *writer)

@@ -1,6 +1,6 @@
 /*
  * savers.c - which ranks have parts of one network, and have to agree before and after they save
- * it.
+ * it; the copy that those of a pipeline take together.
  */
 #include "train/checkpoint/snapshot.h"
 #include "train/dist/unit.h"
@@ -30,4 +30,18 @@ tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status 
     if (sharers != NULL)
         status = trii_ranks_agree(sharers, status);
     return trii_ranks_agree(tri_module_unwrapped(module)->stages->group, status);
+}
+
+tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
+                            tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                            tri_status status)
+{
+    tri_group *ranks = tri_module_unwrapped(module)->stages->group;
+    tri_group *sharers = trii_sharers(module);
+
+    status = trii_ranks_meet(ranks, call, status);
+    status = trii_stages_agree(module, sharers, status);
+    if (status == TRI_OK)
+        status = trii_snapshot_take(snapshot, module, optimizer, info, ranks, sharers);
+    return trii_stages_agree(module, sharers, status);
 }

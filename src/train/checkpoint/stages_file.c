@@ -102,7 +102,7 @@ static tri_status list(stages_file *f)
             status = tri_recv(f->stages->group, &t, sizeof(t), TRI_DTYPE_U8, from, TAG, NULL);
         else if (from == f->rank && f->rank > 0)
             status = tri_send(f->stages->group, &t, sizeof(t), TRI_DTYPE_U8, 0, TAG, NULL);
-        if (status == TRI_OK && f->rank == 0) {
+        if (status == TRI_OK && f->tolds != NULL) {
             f->tolds[i] = t;
             f->bytes += bytes_of(&t);
         } else if (from == f->rank && bytes_of(&t) > f->bytes) {

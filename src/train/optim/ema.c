@@ -11,6 +11,7 @@
 #include "train/graph/ops/table.h"
 #include "train/nn/module.h"
 #include "train/optim/optimizer.h"
+#include "train/tensor/pipeline_stages.h"
 
 typedef struct averaged {
     tri_tensor *param, *home, *average; /* references are held; home: trii_home of it then */
@@ -23,6 +24,9 @@ struct tri_ema {
     tri_state_entry *state; /* names owned */
     int n;
     tri_tensor *n_averaged; /* i64 [1]; never part of a step */
+    /* Of the model of a pipeline, whose other averages are on other ranks: checkpoints see by the
+     * counter that the list is a part. */
+    trii_staged staged;
 };
 
 static bool is_listed(const tri_ema *e, const tri_tensor *tensor)
@@ -74,17 +78,23 @@ static tri_status gather(tri_ema *e, tri_module *model)
     for (int64_t i = 0; i < total && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
 
-        if (entry.parameter && !is_listed(e, entry.tensor))
-            status = add(e, &entry);
+        if (!entry.parameter || is_listed(e, entry.tensor))
+            continue;
+        if (entry.tensor->staged != NULL && entry.tensor->staged->is_copy)
+            entry.name = entry.tensor->staged->name;
+        status = add(e, &entry);
     }
     if (status != TRI_OK)
         return status;
-    if (e->n == 0 && tri_module_unwrapped(model)->stages == NULL)
+    e->staged.of = trii_stages_ref(tri_module_unwrapped(model)->stages);
+    if (e->n == 0 && e->staged.of == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the model has no parameters");
     status =
         trii_tensor_create(TRI_DTYPE_I64, &one, 1, TRI_CPU(0), &e->n_averaged); /* counted here */
     if (status != TRI_OK)
         return status;
+    if (e->staged.of != NULL)
+        e->n_averaged->staged = &e->staged;
     e->state[e->n].name = trii_strdup("n_averaged", "parameter name");
     e->state[e->n].tensor = e->n_averaged;
     return e->state[e->n].name != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
@@ -128,7 +138,10 @@ void tri_ema_destroy(tri_ema *e)
     }
     for (int i = 0; e->state != NULL && i <= e->n; i++)
         trii_free((void *)(uintptr_t)e->state[i].name);
+    if (e->n_averaged != NULL)
+        e->n_averaged->staged = NULL; /* it may outlive the list */
     tri_tensor_unref(e->n_averaged);
+    trii_stages_unref(e->staged.of);
     trii_free(e->list);
     trii_free(e->state);
     trii_free(e);

@@ -3,6 +3,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <trireme/group.h>
 
@@ -21,6 +22,18 @@ static tri_status explain(const char *call, tri_status status)
     return TRII_FAIL(
         status, "%s: %s (the ranks of the group take part in it: all of them call %s, or none)",
         call, line, call);
+}
+
+/* An agreement before this one has told of it already. */
+static bool names_rank(const char *line)
+{
+    const char *end = line + strlen("rank ");
+
+    if (strncmp(line, "rank ", strlen("rank ")) != 0)
+        return false;
+    while (*end >= '0' && *end <= '9')
+        end++;
+    return strncmp(end, ": ", 2) == 0;
 }
 
 static tri_status agree(tri_group *group, const char *call, tri_status status)
@@ -44,9 +57,11 @@ static tri_status agree(tri_group *group, const char *call, tri_status status)
         return explain(call, told);
     failed = (int)(mine >> 32);
     told = tri_broadcast(group, line, sizeof(line), TRI_DTYPE_U8, failed, NULL);
-    return told != TRI_OK
-               ? told
-               : TRII_FAIL((tri_status) - (mine & INT32_MAX), "rank %d: %s", failed, line);
+    if (told != TRI_OK)
+        return told;
+    told = (tri_status) - (mine & INT32_MAX);
+    return names_rank(line) ? TRII_FAIL(told, "%s", line)
+                            : TRII_FAIL(told, "rank %d: %s", failed, line);
 }
 
 tri_status trii_ranks_agree(tri_group *group, tri_status status)

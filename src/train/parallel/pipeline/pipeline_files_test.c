@@ -15,7 +15,8 @@ typedef struct file_job {
     char folder[256];
     shape at;
     bool shared;       /* the first stage and the last but one have one weight */
-    bool is_saved;     /* there is a checkpoint, which is restored; else one is saved */
+    bool is_saved;     /* there is a checkpoint, which is restored; else one is saved, */
+    bool by_writer;    /* by a thread */
     tri_module *model; /* of one process: what was saved */
     tri_optimizer *opt;
     pipeline_result *after; /* parameters, so many steps later */
@@ -122,18 +123,59 @@ static const char *check_restored(rank_env *env, tri_module *model, tri_optimize
     return wrong;
 }
 
+/* Averages after one update, which are the parameters. */
+typedef struct averages {
+    tri_ema *ema;
+    tri_state_entry entries[PIPELINE_ENTRIES];
+    tri_checkpoint_extra extra;
+} averages;
+
+static tri_status averages_begin(averages *a, tri_module *model)
+{
+    tri_status status = tri_ema_create(model, 0.5, &a->ema);
+
+    a->extra = (tri_checkpoint_extra){
+        .name = "ema", .entries = a->entries, .n = tri_ema_state_count(a->ema)};
+    for (int64_t i = 0; i < a->extra.n && i < PIPELINE_ENTRIES; i++)
+        a->entries[i] = tri_ema_state(a->ema, i);
+    return status;
+}
+
+/* What is saved is what was there at the call, though training goes on. */
+static const char *save_behind(rank_env *env, tri_module *model, tri_optimizer *opt,
+                               const tri_checkpoint_info *info)
+{
+    const file_job *j = env->arg;
+    tri_checkpoint_writer *writer = NULL;
+
+    RANK_TRY(env, tri_checkpoint_writer_create(j->folder, &writer));
+    for (int i = 0; i < 2; i++) /* in a group that is there already */
+        RANK_TRY(env, tri_checkpoint_writer_save(writer, model, opt, info, NULL));
+    RANK_TRY(env, train(model, opt, false, STEPS));
+    RANK_TRY(env, tri_checkpoint_writer_wait(writer));
+    tri_checkpoint_writer_destroy(writer);
+    return NULL;
+}
+
 static const char *save_here(rank_env *env, tri_mesh *mesh, tri_module *model, tri_optimizer *opt)
 {
     const file_job *j = env->arg;
-    const tri_checkpoint_info info = {.step = STEPS};
+    averages a;
+    tri_checkpoint_info info = {.step = STEPS, .extras = &a.extra, .n_extras = 1};
+    const char *wrong = NULL;
 
     RANK_TRY(env, train(model, opt, false, 0));
-    if (j->at.zero > 0 || tri_mesh_coordinate(mesh, "data") == 0)
-        RANK_TRY(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL));
-    else
+    RANK_TRY(env, averages_begin(&a, model));
+    RANK_TRY(env, tri_ema_update(a.ema));
+    if (j->at.zero == 0 && tri_mesh_coordinate(mesh, "data") > 0)
         RANK_FAILS(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL),
                    TRI_ERR_INVALID_ARG, "first along the other axis");
-    return NULL;
+    else if (j->by_writer)
+        wrong = save_behind(env, model, opt, &info);
+    else
+        RANK_TRY(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL));
+    tri_ema_destroy(a.ema);
+    return wrong;
 }
 
 static const char *restore_here(rank_env *env, tri_module *model, tri_optimizer *opt)
@@ -141,12 +183,20 @@ static const char *restore_here(rank_env *env, tri_module *model, tri_optimizer 
     const file_job *j = env->arg;
     pipeline_result *own = calloc(1, sizeof(*own));
     tri_checkpoint *checkpoint = NULL;
+    averages a;
     const char *wrong;
 
     RANK_TRY(env, tri_checkpoint_open(j->folder, &checkpoint));
     RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, opt));
+    RANK_TRY(env, averages_begin(&a, model));
+    RANK_TRY(env, tri_checkpoint_restore_extra(checkpoint, "ema", a.entries, a.extra.n));
     tri_checkpoint_close(checkpoint);
     wrong = check_restored(env, model, opt);
+    RANK_TRY(env, tri_ema_swap(a.ema));
+    if (wrong == NULL)
+        wrong = check_restored(env, model, opt);
+    RANK_TRY(env, tri_ema_swap(a.ema));
+    tri_ema_destroy(a.ema);
     if (wrong != NULL)
         return wrong;
     RANK_TRY(env, train(model, opt, false, STEPS));
@@ -197,12 +247,22 @@ static void read_alone(file_job *j)
     tri_checkpoint *checkpoint = NULL;
     tri_module *model = build(j->shared);
     tri_optimizer *opt = optimize(model);
+    averages a;
+    uint64_t hash[2];
 
     j->model = build(j->shared);
     j->opt = optimize(j->model);
     CHECK_OK(tri_checkpoint_open(j->folder, &checkpoint));
     CHECK_OK(tri_checkpoint_restore(checkpoint, j->model, j->opt));
     CHECK_OK(tri_checkpoint_restore(checkpoint, model, opt));
+    CHECK_OK(averages_begin(&a, j->model));
+    CHECK_OK(tri_checkpoint_restore_extra(checkpoint, "ema", a.entries, a.extra.n));
+    CHECK_OK(tri_module_hash(j->model, &hash[0]));
+    CHECK_OK(tri_ema_swap(a.ema));
+    CHECK_OK(tri_module_hash(j->model, &hash[1]));
+    assert_int_equal(hash[0], hash[1]);
+    assert_int_equal(tri_item(a.entries[a.extra.n - 1].tensor), 1);
+    tri_ema_destroy(a.ema);
     tri_checkpoint_close(checkpoint);
     CHECK_OK(train(model, opt, true, STEPS));
     CHECK_OK(pipeline_read(model, j->after));
@@ -231,7 +291,7 @@ static void checkpoints_move_between_numbers_of_stages(void **state)
 
     (void)state;
     for (size_t k = 1; k < TRII_COUNT_OF(shapes); k++) {
-        file_job j = {.after = pipeline_result_new()};
+        file_job j = {.after = pipeline_result_new(), .by_writer = k % 2 == 1};
 
         scratch_begin(&s);
         snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
@@ -360,43 +420,42 @@ static void files_and_hashes_are_those_of_one_process(void **state)
     scratch_end(&s);
 }
 
-static const char *refused_rank(rank_env *env)
+/* --- failures ------------------------------------------------------------- */
+
+static const char *failing_rank(rank_env *env)
 {
     const char *folder = env->arg;
+    const tri_checkpoint_info info = {.step = 1};
     tri_checkpoint_writer *writer = NULL;
     tri_group *group = NULL;
     tri_module *model;
-    tri_state_entry entry;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     model = tri_pipeline_split(build(false), NULL, 2, &(tri_pipeline_options){.group = group});
-    entry = tri_module_state(model, 0);
     RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
     RANK_FAILS(env,
-               tri_checkpoint_writer_save(writer, model, NULL, &(tri_checkpoint_info){0}, NULL),
-               TRI_ERR_UNSUPPORTED, "tri_checkpoint_save does, and waits");
+               tri_checkpoint_writer_save(env->rank == 0 ? writer : NULL, model, NULL, &info, NULL),
+               TRI_ERR_INVALID_ARG, "writer");
+    RANK_TRY(env, tri_checkpoint_writer_save(writer, model, NULL, &info, NULL));
+    RANK_FAILS(env, tri_checkpoint_writer_save(writer, model, NULL, &info, NULL), TRI_ERR_IO,
+               ": a file of that name exists");
+    if (strncmp(tri_last_error(), "rank 0: create folder", 21) != 0)
+        return RANK_FAIL(env, "the rank is named again: %s", tri_last_error());
     tri_checkpoint_writer_destroy(writer);
-    RANK_FAILS(env,
-               tri_checkpoint_save(
-                   folder, model, NULL,
-                   &(tri_checkpoint_info){
-                       .n_extras = 1,
-                       .extras = &(tri_checkpoint_extra){.name = "ema", .entries = &entry, .n = 1}},
-                   NULL),
-               TRI_ERR_UNSUPPORTED, "save them on each rank by itself");
     tri_module_destroy(model);
     tri_group_unref(group);
     return NULL;
 }
 
-static void writers_and_tensors_beside_the_state_are_refused(void **state)
+/* The folder is a file. */
+static void writers_tell_all_ranks_of_a_failure(void **state)
 {
     scratch s;
 
     (void)state;
     scratch_begin(&s);
-    run_threads(2, &(tri_group_options){.engine = "shm"}, refused_rank,
-                (void *)(uintptr_t)scratch_path(&s, "run"));
+    run_threads(2, &(tri_group_options){.engine = "shm"}, failing_rank,
+                (void *)(uintptr_t)scratch_file(&s, "run", "", 0));
     scratch_end(&s);
 }
 
@@ -421,7 +480,8 @@ static void shared_parameters_are_saved_once(void **state)
 static void stages_load_what_one_process_saves(void **state)
 {
     file_job j = {.after = pipeline_result_new(), .model = build(false)};
-    const tri_checkpoint_info info = {.step = STEPS};
+    averages a;
+    tri_checkpoint_info info = {.step = STEPS, .extras = &a.extra, .n_extras = 1};
     scratch s;
 
     (void)state;
@@ -429,7 +489,10 @@ static void stages_load_what_one_process_saves(void **state)
     snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
     j.opt = optimize(j.model);
     CHECK_OK(train(j.model, j.opt, true, 0));
+    CHECK_OK(averages_begin(&a, j.model));
+    CHECK_OK(tri_ema_update(a.ema));
     CHECK_OK(tri_checkpoint_save(j.folder, j.model, j.opt, &info, NULL));
+    tri_ema_destroy(a.ema);
     forget(&j);
     read_alone(&j);
     run(&j, shapes[0]);
@@ -444,7 +507,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shared_parameters_are_saved_once),
     cmocka_unit_test(stages_load_what_one_process_saves),
     cmocka_unit_test(files_and_hashes_are_those_of_one_process),
-    cmocka_unit_test(writers_and_tensors_beside_the_state_are_refused),
+    cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
 };
 
 TEST_MAIN(tests)
