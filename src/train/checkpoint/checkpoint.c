@@ -454,7 +454,7 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
     if (status == TRI_OK)
         status = check_module(module, &model);
     if (stages != NULL) /* the others wait for this one */
-        status = trii_ranks_agree(stages->group, status);
+        status = trii_stages_optimize(module, NULL, optimizer, status);
     if (status == TRI_OK && stages != NULL && optimizer != NULL) {
         all.of = optimizer;
         status = trii_optimizer_places(optimizer, &all.places, &all.n);

@@ -3,8 +3,13 @@
  * it; the copy that those of a pipeline take together.
  */
 #include "train/checkpoint/snapshot.h"
+
+#include <trireme/group.h>
+
+#include "base/err.h"
 #include "train/dist/unit.h"
 #include "train/nn/module.h"
+#include "train/optim/staged_updates.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/pipeline_stages.h"
 
@@ -32,6 +37,25 @@ tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status 
     return trii_ranks_agree(tri_module_unwrapped(module)->stages->group, status);
 }
 
+tri_status trii_stages_optimize(tri_module *module, tri_group *sharers,
+                                const tri_optimizer *optimizer, tri_status status)
+{
+    const trii_stages *stages = tri_module_unwrapped(module)->stages;
+    tri_group *groups[3] = {trii_group_of_cuts(module), sharers, stages->group};
+    int32_t gives[2] = {optimizer != NULL, optimizer == NULL};
+
+    if (status == TRI_OK)
+        status = trii_optimizer_check_stages(optimizer, stages);
+    status = trii_stages_agree(module, sharers, status);
+    for (int i = 0; i < 3 && status == TRI_OK; i++)
+        if (groups[i] != NULL)
+            status = tri_all_reduce(groups[i], gives, gives, 2, TRI_DTYPE_I32, TRI_REDOP_MAX, NULL);
+    if (status == TRI_OK && gives[0] != 0 && gives[1] != 0)
+        status = TRII_FAIL(TRI_ERR_MISMATCH,
+                           "some ranks give no optimizer: all of a pipeline give theirs, or none");
+    return trii_stages_agree(module, sharers, status);
+}
+
 tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
                             tri_optimizer *optimizer, const tri_checkpoint_info *info,
                             tri_status status)
@@ -40,7 +64,7 @@ tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_modul
     tri_group *sharers = trii_sharers(module);
 
     status = trii_ranks_meet(ranks, call, status);
-    status = trii_stages_agree(module, sharers, status);
+    status = trii_stages_optimize(module, sharers, optimizer, status);
     if (status == TRI_OK)
         status = trii_snapshot_take(snapshot, module, optimizer, info, ranks, sharers);
     return trii_stages_agree(module, sharers, status);

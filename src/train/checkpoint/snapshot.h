@@ -96,6 +96,10 @@ tri_group *trii_sharers(tri_module *module);
  * pipeline. `status`: as trii_ranks_agree. */
 tri_status trii_stages_agree(tri_module *module, tri_group *sharers,
                              tri_status status) TRI_MUST_CHECK;
+/* All of them give an optimizer of the pipeline, or none: what one gives that is wrong the others
+ * hear. MISMATCH: some give none. */
+tri_status trii_stages_optimize(tri_module *module, tri_group *sharers,
+                                const tri_optimizer *optimizer, tri_status status) TRI_MUST_CHECK;
 /* trii_snapshot_take for `call` on all of them, or on none. status: of this rank's arguments. */
 tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
                             tri_optimizer *optimizer, const tri_checkpoint_info *info,

@@ -11,6 +11,16 @@
 #include "base/err.h"
 #include "train/tensor/elsewhere.h"
 
+tri_status trii_optimizer_check_stages(const tri_optimizer *o, const trii_stages *stages)
+{
+    if (o == NULL || o->stages == stages)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "%s: the optimizer is not of this pipeline: make it of the model that is "
+                     "given",
+                     o->ops->name);
+}
+
 bool trii_optimizer_counts(const tri_optimizer *o, const tri_tensor *tensor)
 {
     return o->stages != NULL && tensor == o->updates;
@@ -56,9 +66,6 @@ tri_status trii_optimizer_places(const tri_optimizer *o, int64_t **places_out, i
     tri_status status;
 
     *places_out = NULL;
-    if (o->stages == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the optimizer is not one of the pipeline",
-                         o->ops->name);
     status =
         tri_all_reduce(o->stages->group, &groups, &groups, 1, TRI_DTYPE_I32, TRI_REDOP_MAX, NULL);
     if (status != TRI_OK)

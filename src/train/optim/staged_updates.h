@@ -7,11 +7,14 @@
 
 #include "train/optim/optimizer.h"
 
+/* INVALID_ARG: it is not one of the pipeline, whose peers would wait for it elsewhere. NULL: OK. */
+tri_status trii_optimizer_check_stages(const tri_optimizer *optimizer,
+                                       const trii_stages *stages) TRI_MUST_CHECK;
 /* Whether the tensor has the optimizer's numbers of updates, and those are of a rank's stages. */
 bool trii_optimizer_counts(const tri_optimizer *optimizer, const tri_tensor *tensor);
-/* Where those of this rank's parameters ([n_params]) are among those of all stages, and how many
- * these are. Collective over the pipeline; release with trii_free. Errors on all ranks, or of the
- * group. */
+/* Of one that was checked: where those of this rank's parameters ([n_params]) are among those of
+ * all stages, and how many these are. Collective over the pipeline; release with trii_free. Errors
+ * on all ranks, or of the group. */
 tri_status trii_optimizer_places(const tri_optimizer *optimizer, int64_t **places_out,
                                  int64_t *n_out) TRI_MUST_CHECK;
 /* The numbers of updates of all. Likewise. */

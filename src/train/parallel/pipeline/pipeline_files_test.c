@@ -459,6 +459,74 @@ static void writers_tell_all_ranks_of_a_failure(void **state)
     scratch_end(&s);
 }
 
+static tri_status save_or_restore(int way, const char *folder, tri_checkpoint_writer *writer,
+                                  tri_module *model, tri_optimizer *opt)
+{
+    const tri_checkpoint_info info = {.step = 1};
+    tri_checkpoint *checkpoint = NULL;
+    tri_status status;
+
+    if (way == 0)
+        return tri_checkpoint_save(folder, model, opt, &info, NULL);
+    if (way == 1)
+        return tri_checkpoint_writer_save(writer, model, opt, &info, NULL);
+    status = tri_checkpoint_writer_wait(writer);
+    if (status == TRI_OK)
+        status = tri_checkpoint_open(folder, &checkpoint);
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore(checkpoint, model, opt);
+    tri_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* Rank 1 gives an optimizer of another model, or none. */
+static const char *mistaken_rank(rank_env *env)
+{
+    const char *folder = env->arg;
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    tri_module *model, *others[2];
+    tri_optimizer *opt, *wrong[3] = {NULL};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    model = tri_pipeline_split(build(false), NULL, 2, &(tri_pipeline_options){.group = group});
+    others[0] = tri_pipeline_split(build(false), NULL, 2, &(tri_pipeline_options){.group = group});
+    others[1] = build(false);
+    opt = optimize(model);
+    for (int i = 0; i < 2; i++)
+        wrong[i] = optimize(others[i]);
+    RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
+    for (int way = 0; way < 3; way++) {
+        RANK_TRY(env, save_or_restore(way, folder, writer, model, opt));
+        for (int i = 0; i < 3; i++)
+            RANK_FAILS(env,
+                       save_or_restore(way, folder, writer, model, env->rank == 1 ? wrong[i] : opt),
+                       i < 2 ? TRI_ERR_INVALID_ARG : TRI_ERR_MISMATCH,
+                       i < 2 ? "not of this pipeline" : "some ranks give no optimizer");
+    }
+    RANK_TRY(env, save_or_restore(2, folder, writer, model, opt)); /* the groups go on */
+    tri_checkpoint_writer_destroy(writer);
+    tri_optimizer_destroy(opt);
+    for (int i = 0; i < 2; i++) {
+        tri_optimizer_destroy(wrong[i]);
+        tri_module_destroy(others[i]);
+    }
+    tri_module_destroy(model);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void optimizers_of_other_models_are_refused_on_all_ranks(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(2, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, mistaken_rank,
+                (void *)(uintptr_t)scratch_path(&s, "run"));
+    scratch_end(&s);
+}
+
 static void shared_parameters_are_saved_once(void **state)
 {
     file_job j = {.after = pipeline_result_new(), .shared = true};
@@ -508,6 +576,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_load_what_one_process_saves),
     cmocka_unit_test(files_and_hashes_are_those_of_one_process),
     cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
+    cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
 };
 
 TEST_MAIN(tests)
