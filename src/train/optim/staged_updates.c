@@ -5,6 +5,8 @@
  */
 #include "train/optim/staged_updates.h"
 
+#include <assert.h>
+
 #include <trireme/group.h>
 
 #include "base/alloc.h"
@@ -75,6 +77,7 @@ tri_status trii_optimizer_places(const tri_optimizer *o, int64_t **places_out, i
     *places_out = trii_alloc((size_t)o->n_params + 1, sizeof(**places_out), "places of parameters");
     status = there != NULL && *places_out != NULL ? check(o) : TRI_ERR_NO_MEMORY;
     status = trii_ranks_agree(o->stages->group, status);
+    assert(status != TRI_OK || (there != NULL && *places_out != NULL)); /* as on all ranks */
     for (int i = 0; i < o->n_params && status == TRI_OK; i++)
         there[entry_of(o, i)] = 1;
     if (status == TRI_OK)
@@ -102,6 +105,7 @@ tri_status trii_optimizer_gather_counts(const tri_optimizer *o, int64_t **counts
         return status;
     *counts_out = trii_alloc((size_t)*n_out + 1, sizeof(**counts_out), "numbers of updates");
     status = trii_ranks_agree(o->stages->group, *counts_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
+    assert(status != TRI_OK || *counts_out != NULL); /* as on all ranks */
     for (int i = 0; i < o->n_params && status == TRI_OK; i++)
         if (!o->params[i].tensor->staged->is_copy)
             (*counts_out)[places[i]] = own[i];
