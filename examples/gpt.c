@@ -115,9 +115,9 @@ static void read_mesh(int64_t sizes[AXES])
             options_refuse("--mesh %s: must be like data=2,tensor=2,pipeline=2, each axis once",
                            settings.mesh);
         sizes[axis] = strtoll(at + name + 1, &end, 10);
-        if (sizes[axis] < 1 || (*end != '\0' && *end != ','))
-            options_refuse("--mesh %s: the size of %s must be a whole number from 1", settings.mesh,
-                           axes[axis]);
+        if (sizes[axis] < 1 || sizes[axis] > 1000000 || (*end != '\0' && *end != ','))
+            options_refuse("--mesh %s: the size of %s must be a whole number from 1 to 1000000",
+                           settings.mesh, axes[axis]);
         at = *end == ',' ? end + 1 : end;
     }
     for (int i = 0; i < AXES; i++)

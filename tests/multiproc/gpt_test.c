@@ -126,6 +126,7 @@ static void meshes_that_are_none_are_refused(void **state)
         {"--mesh=heads=2", "--mesh heads=2: must be like"},
         {"--mesh=tensor=0", "the size of tensor must be a whole number from 1"},
         {"--mesh=tensor=1x", "the size of tensor must be a whole number from 1"},
+        {"--mesh=tensor=4611686018427387904,data=4", "the size of tensor must be a whole number"},
         {"--mesh=tensor=3", "--mesh tensor=3: is of 3 workers, not of 2"},
         {"--mesh=data=1", "--mesh data=1: is of 1 workers, not of 2"},
         {"--mesh=tensor=2 --heads=1", "tensor is more than --heads"},
