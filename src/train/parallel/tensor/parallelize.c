@@ -104,6 +104,22 @@ static tri_status plan_one(parallelizing *p, int i)
     return status;
 }
 
+/* Rank 0's values are to go to all, and of some each rank has another part. */
+static tri_status check_earlier_calls(const parallelizing *p)
+{
+    for (int64_t i = 0; i < tri_module_state_count(p->root); i++) {
+        const tri_state_entry entry = tri_module_state(p->root, i);
+
+        if (tri_group_size(p->group) > 1 && trii_tensor_is_cut(entry.tensor) &&
+            trii_group_meets(entry.tensor->held->group, p->group))
+            return TRII_FAIL(TRI_ERR_STATE,
+                             "%s has been cut by an earlier call over ranks of this group: give "
+                             "one call all rules of a network, or call it for each of its parts",
+                             entry.name);
+    }
+    return TRI_OK;
+}
+
 static tri_status plan_all(parallelizing *p, int n)
 {
     tri_status status = tri_module_status(p->root);
@@ -120,7 +136,7 @@ static tri_status plan_all(parallelizing *p, int n)
         if (status != TRI_OK && p->matches.list[i].path[0] != '\0')
             status = TRII_FAIL_CTX(status, "%s", p->matches.list[i].path);
     }
-    return status;
+    return status == TRI_OK ? check_earlier_calls(p) : status;
 }
 
 /* --- the same on all ranks ------------------------------------------------ */

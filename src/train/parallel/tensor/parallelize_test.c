@@ -361,6 +361,8 @@ static const char *refused_rank(rank_env *env)
     RANK_TRY(env, tri_parallelize(net, group,
                                   (tri_parallel_rule[]){{.module = "0", .style = TRI_COLWISE}}, 1));
     REFUSED(TRI_ERR_STATE, "it is cut already", {.module = "0", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_STATE, "0.weight has been cut by an earlier call",
+            {.module = "5", .style = TRI_COLWISE});
     tri_module_destroy(net);
     tri_tensor_unref(x);
     tri_group_unref(group);
