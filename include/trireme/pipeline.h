@@ -146,7 +146,8 @@ TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
  * The same for a network that is one: cuts a tri_nn_sequential into stages between its modules.
  *
  *   own_net   owned from now on, also on failure. Its modules keep their names in the state:
- *             "5.weight". It is taken apart: hooks of its own do not run.
+ *             "5.weight". It is taken apart: hooks of its own do not run, and its modules are
+ *             computed again (tri_module_set_recompute) where it is.
  *   cuts      [n_stages - 1]: the names of the modules with which stages 1, 2, .. begin, in their
  *             order: {"3", "6"}. A tri_nn_sequential inside is cut, too: {"h.2", "h.4"}. NULL:
  *             where the stages' operations (options.example), or without an example their numbers
@@ -154,8 +155,9 @@ TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
  *             a module at least.
  *   n_stages  in all, such as the number of ranks
  *
- * Errors: those of tri_pipeline; INVALID_ARG (not a tri_nn_sequential, a part of another module, no
- * such module, another order, more stages than modules), those of a forward of the example.
+ * Errors: those of tri_pipeline; INVALID_ARG (not a tri_nn_sequential, a part of another module,
+ * one that has parameters itself, no such module, another order, more stages than modules), those
+ * of a forward of the example.
  */
 TRI_API tri_module *tri_pipeline_split(tri_module *own_net, const char *const *cuts, int n_stages,
                                        const tri_pipeline_options *opt);

@@ -90,6 +90,16 @@ static tri_status check_net(const tri_module *net)
                          tri_module_type(net));
     if (net->parent != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the network is a part of another module");
+    if (net->parameters.n + net->buffers.n > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "the network has %s of its own, which no stage would have: register it in "
+                         "one of its modules",
+                         net->parameters.n > 0 ? net->parameters.items[0].name
+                                               : net->buffers.items[0].name);
+    if (net->cut != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a rule of tri_parallelize (\"\") is for the network itself, which its "
+                         "stages run without: name its modules");
     return TRI_OK;
 }
 
@@ -241,6 +251,8 @@ tri_module *(tri_pipeline_split)(tri_module *own_net, const char *const *cuts, i
         recipe.status = cuts != NULL ? cut_at(&t, cuts, n_stages)
                                      : cut_evenly(&t, own_net, example_of(opt), n_stages);
     if (recipe.status == TRI_OK) {
+        for (int i = 0; i < t.n && own_net->recompute; i++)
+            tri_module_set_recompute(t.modules[i], true);
         take_apart(own_net);
         t.first[n_stages] = t.n;
         recipe.modules = t.modules;

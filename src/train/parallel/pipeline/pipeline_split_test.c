@@ -1,5 +1,6 @@
 /* pipeline_split_test.c - a network that is cut into stages, by names and by parameters. */
 #include "testing/pipeline_ranks.h"
+#include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 
 #define STAGES 3
@@ -249,10 +250,33 @@ static void cuts_are_checked(void **state)
            "stage 1 cannot begin with \"0\", since the stage before begins with \"0\"");
     refuse(group, network(), (const char *const[]){"3", "2"}, 3, "stage 2 cannot begin with \"2\"");
     refuse(group, network(), (const char *const[]){NULL}, 2, "cuts[0] is NULL");
+    outer = network();
+    tri_module_add_buffer(outer, "mean", tri_tensor_create(TRI_SHAPE(1), TRI_DTYPE_F32));
+    refuse(group, outer, NULL, 2, "the network has mean of its own, which no stage would have");
     outer = tri_nn_sequential(network());
     refuse(group, tri_module_child(outer, 0), NULL, 2, "a part of another module");
     CHECK_OK(tri_module_status(outer));
     tri_module_destroy(outer);
+    tri_group_unref(group);
+    tri_store_unref(store);
+}
+
+static void what_the_network_computes_again_its_modules_do(void **state)
+{
+    tri_module *net = network(), *pipe;
+    tri_group *group = NULL;
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+    tri_module_set_recompute(net, true);
+    pipe = tri_pipeline_split(
+        net, NULL, 2, &(tri_pipeline_options){.group = group, .schedule = TRI_PIPELINE_LOOPED_BFS});
+    CHECK_OK(tri_module_status(pipe));
+    for (int i = 0; i < tri_module_child_count(pipe); i++)
+        assert_true(tri_module_child(pipe, i)->recompute);
+    tri_module_destroy(pipe);
     tri_group_unref(group);
     tri_store_unref(store);
 }
@@ -378,6 +402,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sequences_inside_are_cut_too),
     cmocka_unit_test(no_cut_has_a_smaller_largest_stage),
     cmocka_unit_test(cuts_are_checked),
+    cmocka_unit_test(what_the_network_computes_again_its_modules_do),
     cmocka_unit_test(ranks_that_cut_differently_are_named),
 };
 
