@@ -104,7 +104,10 @@ typedef struct tri_parallel_rule {
      * its part: 3 for queries, keys and values in one layer. The output then stays TRI_SHARDED. 0:
      * 1 */
     int parts;
-    /* What is cut is cut at multiples of this: the width of a head. 0: 1 */
+    /* What is cut is cut at multiples of this: the width of a head. 0: 1. TRI_COLWISE with output
+     * TRI_SHARDED, and a number given here: of fewer blocks than ranks, which they divide, each is
+     * on several ranks, in a row, as heads of keys are that their queries share. These copies stay
+     * equal, bit for bit, and count once in norms and files. */
     int64_t block;
     /* Which dimension of values that are TRI_SHARDED_SEQUENCE counts the tokens; default 1, as of
      * [batch, tokens, features]. TRI_SET(0) of [tokens, features]. */
@@ -127,7 +130,8 @@ typedef struct tri_parallel_rule {
  *
  * Errors, after which the network and the group are as they were (but that parameters may be rank
  * 0's): INVALID_ARG (a rule that names no module, with the name that is most like it, or one that
- * another names as well; a kind of module that cannot be cut; fewer columns or rows than ranks),
+ * another names as well; a kind of module that cannot be cut; fewer columns, rows or blocks than
+ * ranks; copies beside another layer in blocks of which ranks do not have equally many),
  * STATE (a parameter is in use or cut already; there is no world), MISMATCH (a rank gave something
  * else, or failed by itself, and has its own error; the line names it), NO_MEMORY, those of the
  * step, of the module and of the group.

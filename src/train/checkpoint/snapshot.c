@@ -343,7 +343,8 @@ static tri_status join_parts(const lists *all, tri_tensor *tensor, void *part, v
     if (status == TRI_OK) {
         assert(room != NULL);   /* this rank has succeeded, too */
         memset(room, 0, bytes); /* each byte is one rank's: their sum is it */
-        trii_piece_copy(&own, part, &runs, room, size);
+        if (!held->is_copy)
+            trii_piece_copy(&own, part, &runs, room, size);
         status = tri_all_reduce(all->cut, room, room, bytes, TRI_DTYPE_U8, TRI_REDOP_SUM, NULL);
     }
     if (room != to)
@@ -438,7 +439,7 @@ static tri_status put_piece(cursor *at, const lists *all, const char *part, tri_
     trii_box *box = at->box++;
     const trii_held *held = describe(all, state, entry);
     int64_t here = (int64_t)(entry->bytes / tri_dtype_size(entry->dtype));
-    tri_status status;
+    tri_status status = TRI_OK;
 
     if (held->tensor != NULL)
         state.tensor = held->tensor;
@@ -456,12 +457,15 @@ static tri_status put_piece(cursor *at, const lists *all, const char *part, tri_
     entry->ndim = box->piece.ndim;
     for (int d = 0; d < entry->ndim; d++)
         entry->shape[d] = trii_piece_size(&box->piece, d);
-    if (held->is_replica) {
+    if (held->is_replica || held->is_copy) {
+        /* of a copy others may have parts, which they give: they do not know that it is one */
+        if (is_shared(all, held))
+            status = fetch(all, state.tensor, entry->bytes, NULL);
         box->piece = trii_piece_range(0, 0);
         entry->ndim = 1;
         entry->shape[0] = 0;
         entry->bytes = 0;
-        return TRI_OK;
+        return status;
     }
     status = put_data(at, all, state.tensor, entry);
     return status == TRI_OK && box->piece.parts > 1 ? separate(box, entry) : status;

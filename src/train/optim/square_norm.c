@@ -263,14 +263,32 @@ static tri_group *cut_over(const tri_tensor *param)
     return trii_tensor_is_cut(param) ? param->held->group : NULL;
 }
 
+/* Copies of what another rank has, too, are counted there. */
+static bool is_counted(const tri_tensor *param)
+{
+    return !trii_tensor_is_cut(param) || !param->held->is_copy;
+}
+
+/* Sums over nothing: of copies alone, or on a rank that has no gradients. */
+static tri_status no_sums(trii_step *step, const trii_type *type, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    trii_fill_attrs(type, 0, &attrs);
+    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
+}
+
 /* Adds what the ranks of a group have of the gradients that are cut over it, which are in `some`.
  */
 static tri_status add_cut(trii_step *step, tri_group *group, tri_tensor *const *params,
                           const trii_vid *some, int n, trii_vid *total_io)
 {
+    static const trii_type number = {.dtype = TRI_DTYPE_F64};
     trii_vid in[2] = {TRII_NO_VALUE, *total_io};
     tri_status status = sum_of_homes(step, params, some, n, &in[0]);
 
+    if (status == TRI_OK && in[0] == TRII_NO_VALUE)
+        status = no_sums(step, &number, &in[0]);
     if (status == TRI_OK)
         status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
     if (status == TRI_OK)
@@ -304,7 +322,8 @@ static tri_status sum_with_cut(trii_step *step, tri_tensor *const *params, const
         if (group == NULL || done[first] || grads[first] == TRII_NO_VALUE)
             continue;
         for (int i = 0; i < n; i++) {
-            some[i] = cut_over(params[i]) == group ? grads[i] : TRII_NO_VALUE;
+            some[i] =
+                cut_over(params[i]) == group && is_counted(params[i]) ? grads[i] : TRII_NO_VALUE;
             done[i] = done[i] || cut_over(params[i]) == group;
         }
         status = add_cut(step, group, params, some, n, total_out);
@@ -344,13 +363,29 @@ static tri_status each_of_homes(trii_step *step, const trii_stages *stages,
     return status;
 }
 
+static trii_type type_of_each(const trii_stages *stages)
+{
+    return (trii_type){.dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {stages->count}};
+}
+
+static bool has_some(const trii_vid *grads, int n)
+{
+    int i = 0;
+
+    while (i < n && grads[i] == TRII_NO_VALUE)
+        i++;
+    return i < n;
+}
+
 /* Adds those of the parameters that are cut over this group (NULL: that are not), of which `some`
  * are the gradients. */
 static tri_status add_each(trii_step *step, const trii_stages *stages, tri_group *group,
                            tri_tensor *const *params, const trii_vid *some, int n, trii_vid *io)
 {
+    const trii_type type = type_of_each(stages);
     trii_vid in[2] = {TRII_NO_VALUE, *io};
-    tri_status status = each_of_homes(step, stages, params, some, n, &in[0]);
+    tri_status status = has_some(some, n) ? each_of_homes(step, stages, params, some, n, &in[0])
+                                          : no_sums(step, &type, &in[0]);
 
     if (status == TRI_OK && group != NULL)
         status = trii_record_all_reduce(step, group, in[0], TRI_REDOP_SUM, &in[0]);
@@ -361,16 +396,6 @@ static tri_status add_each(trii_step *step, const trii_stages *stages, tri_group
         return status;
     }
     return trii_record_values(step, &trii_op_add, in, 2, NULL, io);
-}
-
-/* Zeros, for a rank that has no gradients. */
-static tri_status no_sums(trii_step *step, const trii_stages *stages, trii_vid *each_out)
-{
-    const trii_type type = {.dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {stages->count}};
-    trii_attrs attrs;
-
-    trii_fill_attrs(&type, 0, &attrs);
-    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, each_out);
 }
 
 static tri_status check_staged(const trii_stages *stages, tri_tensor *const *params,
@@ -392,6 +417,7 @@ static tri_status sum_of_stages(trii_step *step, const trii_stages *stages,
                                 tri_tensor *const *params, const trii_vid *grads, int n,
                                 trii_vid *total_out)
 {
+    const trii_type type = type_of_each(stages);
     trii_vid *some = trii_alloc((size_t)n + 1, sizeof(*some), "gradients of a norm"), each;
     bool *done = trii_alloc((size_t)n + 1, sizeof(*done), "gradients of a norm");
     tri_status status = check_staged(stages, params, grads, n);
@@ -406,7 +432,7 @@ static tri_status sum_of_stages(trii_step *step, const trii_stages *stages,
             continue;
         for (int i = 0; i < n; i++) {
             some[i] = cut_over(params[i]) == group && grads[i] != TRII_NO_VALUE &&
-                              !params[i]->staged->is_copy
+                              !params[i]->staged->is_copy && is_counted(params[i])
                           ? grads[i]
                           : TRII_NO_VALUE;
             done[i] = done[i] || cut_over(params[i]) == group;
@@ -416,7 +442,7 @@ static tri_status sum_of_stages(trii_step *step, const trii_stages *stages,
     trii_free(some);
     trii_free(done);
     if (status == TRI_OK && each == TRII_NO_VALUE)
-        status = no_sums(step, stages, &each);
+        status = no_sums(step, &type, &each);
     if (status == TRI_OK)
         status = trii_record_all_reduce(step, stages->group, each, TRI_REDOP_SUM, &each);
     if (status != TRI_OK)

@@ -83,10 +83,12 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
     return ((uintptr_t)tensor & 1u) != 0;
 }
 
-/* Whether the tensor is this rank's part of one (tri_parallelize). */
+/* Whether the tensor is this rank's part of one (tri_parallelize), of which stage 3 of ZeRO may
+ * have left a range here. */
 static inline bool trii_tensor_is_cut(const tri_tensor *tensor)
 {
-    return tensor->held != NULL && tensor->elsewhere == NULL && tensor->held->tensor == NULL;
+    return tensor->held != NULL && (tensor->elsewhere == NULL ? tensor->held->tensor == NULL
+                                                              : tensor->held->shared_by != NULL);
 }
 /* Of such a tensor the whole, else its own: for files and hashes, which know no ranks. */
 static inline const int64_t *trii_whole_shape(const tri_tensor *tensor)

@@ -47,6 +47,7 @@ typedef struct trii_held {
     int64_t from;
     bool is_replica; /* another rank, which has the same piece, saves it: each element is saved by
                       * one rank */
+    bool is_copy;    /* an earlier rank of `group` has the same piece, which counts once */
 } trii_held;
 
 /* Elements `start` to `start + count`, in row-major order. */

@@ -49,7 +49,8 @@ tri_status trii_whole_collect(tri_tensor *tensor, void *plain, tri_status status
         assert(room != NULL); /* this rank has succeeded, too */
         /* each byte is one rank's, and 0 at the others: their sum is it */
         memset(room, 0, bytes);
-        trii_piece_copy(&own, part, &all, room, tri_dtype_size(tensor->dtype));
+        if (!held->is_copy)
+            trii_piece_copy(&own, part, &all, room, tri_dtype_size(tensor->dtype));
         status = tri_all_reduce(held->group, room, room, bytes, TRI_DTYPE_U8, TRI_REDOP_SUM, NULL);
     }
     if (room != plain)

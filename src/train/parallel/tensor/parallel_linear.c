@@ -30,13 +30,21 @@ static tri_tensor *check_input(const trii_parallel_cut *cut, tri_tensor *x)
         cut->takes != TRI_SHARDED ? "all of its " : "this rank's part of ", (long long)in->whole));
 }
 
+/* Of a copy each rank has the gradient of its own use: theirs is the sum. */
+static tri_tensor *shared(const trii_parallel_cut *cut, tri_tensor *parameter)
+{
+    return cut->sharers != NULL && parameter != NULL ? tri_dist_copy_to(parameter, cut->sharers)
+                                                     : parameter;
+}
+
 static tri_tensor *product(const trii_parallel_cut *cut, tri_tensor *x, tri_tensor *bias)
 {
-    tri_tensor *y;
+    tri_tensor *weight = shared(cut, cut->weight), *y;
 
+    bias = shared(cut, bias);
     if (!cut->in_out)
-        return tri_linear(x, cut->weight, bias);
-    y = tri_matmul(x, cut->weight);
+        return tri_linear(x, weight, bias);
+    y = tri_matmul(x, weight);
     return bias != NULL ? tri_add(y, bias) : y;
 }
 
@@ -121,6 +129,9 @@ tri_status trii_parallel_linear(const tri_module *module, const tri_parallel_rul
     cut->in_out = in_out;
     cut->in = (trii_share){.group = cut->group, .whole = weight->shape[!in_out]};
     cut->out = (trii_share){.group = cut->group, .whole = weight->shape[in_out]};
+    /* heads of keys that several ranks' queries share; a layer that adds up, or joins, its parts
+     * would count copies twice */
+    cut->out.copies = columns && rule->block > 0 && cut->gives == TRI_SHARDED;
     if (!columns || cut->takes == TRI_SHARDED)
         status = trii_share_out(cut->in.whole, columns ? NULL : rule, "inputs", &cut->in);
     if (status == TRI_OK && (columns || cut->gives == TRI_SHARDED))

@@ -41,10 +41,8 @@ tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after
     return tri_pad(x, pad, 2 * (from_last + 1), 0.0);
 }
 
-static tri_status check_blocks(int64_t blocks, int64_t block, const char *what, int ranks)
+static tri_status too_few(int64_t blocks, int64_t block, const char *what, int ranks)
 {
-    if (blocks >= ranks)
-        return TRI_OK;
     if (block == 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are fewer than %d ranks", (long long)blocks,
                          what, ranks);
@@ -52,17 +50,39 @@ static tri_status check_blocks(int64_t blocks, int64_t block, const char *what, 
                      (long long)blocks, (long long)block, what, ranks);
 }
 
+/* As many ranks as have room have the same block, in the order of the blocks. */
+static tri_status copy_blocks(int64_t blocks, const char *what, trii_share *share)
+{
+    int ranks = tri_group_size(share->group);
+
+    if (ranks % blocks != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%lld blocks of %lld %s are fewer than %d ranks, which do not share them "
+                         "evenly: %lld ranks would have copies, and up to %lld a part each",
+                         (long long)blocks, (long long)share->block, what, ranks,
+                         (long long)((ranks / blocks + 1) * blocks), (long long)blocks);
+    share->copies = (int)(ranks / blocks);
+    share->start = tri_group_rank(share->group) / share->copies * share->block;
+    share->n = share->block;
+    return TRI_OK;
+}
+
 tri_status trii_share_out(int64_t size, const tri_parallel_rule *rule, const char *what,
                           trii_share *share_io)
 {
     int parts = rule != NULL && rule->parts > 1 ? rule->parts : 1;
-    int64_t block = rule != NULL && rule->block > 1 ? rule->block : 1;
+    int64_t block = rule != NULL && rule->block > 1 ? rule->block : 1, blocks;
+    bool may_copy = share_io->copies > 0;
 
     if (size % parts != 0 || size / parts % block != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%lld %s are not %d parts of blocks of %lld",
                          (long long)size, what, parts, (long long)block);
     *share_io = trii_share_of(share_io->group, size, parts, block);
-    return check_blocks(size / parts / block, block, what, tri_group_size(share_io->group));
+    blocks = size / parts / block;
+    if (blocks >= tri_group_size(share_io->group))
+        return TRI_OK;
+    return may_copy && blocks > 0 ? copy_blocks(blocks, what, share_io)
+                                  : too_few(blocks, block, what, tri_group_size(share_io->group));
 }
 
 tri_tensor *trii_share_take(const trii_share *share, tri_tensor *x, int dim)

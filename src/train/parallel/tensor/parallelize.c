@@ -40,6 +40,7 @@ static void cut_release(trii_module_cut *base)
             cut->parts[i].tensor->held = NULL; /* it may outlive the module */
     }
     tri_group_unref(cut->group);
+    tri_group_unref(cut->sharers);
     trii_free(cut);
 }
 
@@ -120,6 +121,36 @@ static tri_status check_earlier_calls(const parallelizing *p)
     return TRI_OK;
 }
 
+static bool has_copies(const trii_parallel_cut *cut)
+{
+    return cut->out.copies > 1;
+}
+
+/* Queries that are cut unevenly would meet other keys than theirs, where ranks have copies of
+ * these. Which layer has the queries nothing says: it is beside that of the keys, and in blocks. */
+static tri_status check_beside(const parallelizing *p, int i)
+{
+    const tri_module *keys = p->matches.list[i].module;
+    int ranks = tri_group_size(p->group);
+
+    for (int k = 0; k < p->matches.n; k++) {
+        const trii_parallel_cut *cut = p->cuts[k];
+        const trii_share *out = &cut->out;
+
+        if (p->matches.list[k].module->parent != keys->parent || cut->style != TRI_COLWISE ||
+            cut->weight == NULL || p->rules[p->matches.list[k].rule].block == 0 ||
+            has_copies(cut) || trii_share_is_equal(out))
+            continue;
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s, beside %s, of which ranks have copies, has %" PRId64
+                         " blocks of %" PRId64 " outputs, which %d ranks do not divide: make them "
+                         "smaller, down to the width of one head of queries",
+                         p->matches.list[k].path, p->matches.list[i].path, out->whole / out->block,
+                         out->block, ranks);
+    }
+    return TRI_OK;
+}
+
 static tri_status plan_all(parallelizing *p, int n)
 {
     tri_status status = tri_module_status(p->root);
@@ -135,6 +166,10 @@ static tri_status plan_all(parallelizing *p, int n)
         status = plan_one(p, i);
         if (status != TRI_OK && p->matches.list[i].path[0] != '\0')
             status = TRII_FAIL_CTX(status, "%s", p->matches.list[i].path);
+    }
+    for (int i = 0; i < p->matches.n && status == TRI_OK; i++) {
+        if (has_copies(p->cuts[i]))
+            status = check_beside(p, i);
     }
     return status == TRI_OK ? check_earlier_calls(p) : status;
 }
@@ -228,6 +263,8 @@ static tri_status copy_part(trii_parallel_part *part)
     tri_status status;
 
     part->held = (trii_held){.group = part->share.group, .ndim = tensor->ndim};
+    if (part->share.copies > 1)
+        part->held.is_copy = tri_group_rank(part->share.group) % part->share.copies != 0;
     memcpy(part->held.shape, tensor->shape, sizeof(part->held.shape));
     memcpy(all.size, tensor->shape, sizeof(all.size));
     *piece = all;
@@ -264,6 +301,35 @@ static tri_status copy_parts(const parallelizing *p)
     return status;
 }
 
+/* The ranks that have the same copies, whose gradients are added up. */
+static tri_status find_sharers(const parallelizing *p, int i)
+{
+    trii_parallel_cut *cut = p->cuts[i];
+    int rank = tri_group_rank(p->group), size = tri_group_size(p->group);
+
+    for (int k = 0; k < i && cut->sharers == NULL; k++) {
+        if (has_copies(p->cuts[k]) && p->cuts[k]->out.copies == cut->out.copies)
+            cut->sharers = tri_group_ref(p->cuts[k]->sharers);
+    }
+    if (cut->sharers != NULL)
+        return TRI_OK;
+    if (cut->out.copies < size)
+        return tri_group_split(p->group, rank / cut->out.copies, rank, NULL, &cut->sharers);
+    cut->sharers = tri_group_ref(p->group);
+    return TRI_OK;
+}
+
+static tri_status find_all_sharers(const parallelizing *p)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < p->matches.n && status == TRI_OK; i++) {
+        if (has_copies(p->cuts[i]))
+            status = find_sharers(p, i);
+    }
+    return status;
+}
+
 static void take_place(const parallelizing *p)
 {
     for (int i = 0; i < p->matches.n; i++) {
@@ -296,6 +362,8 @@ static tri_status parallelize(parallelizing *p)
     if (status != TRI_OK || tri_group_size(p->group) == 1)
         return status;
     status = tri_module_broadcast(p->root, p->group, 0);
+    if (status == TRI_OK)
+        status = find_all_sharers(p);
     if (status == TRI_OK)
         status = trii_ranks_agree(p->group, copy_parts(p));
     if (status == TRI_OK)

@@ -24,6 +24,7 @@ typedef struct trii_share {
     int parts;     /* at least 1; what follows is of one of them */
     int64_t block; /* all three are multiples of it */
     int64_t whole, start, n;
+    int copies; /* above 1: so many ranks in a row have the same */
 } trii_share;
 
 /* Of a dimension of this size, which both divide. As equal as can be: the first ranks have one
@@ -116,6 +117,7 @@ typedef struct trii_parallel_cut {
     tri_parallel_value wanted[2]; /* TRI_PREPARE: of inputs and outputs */
     trii_tokens tokens;
     trii_share in, out;        /* of the last dimension */
+    tri_group *sharers;        /* the ranks that have the same outputs; or NULL. A reference */
     tri_tensor *weight, *bias; /* borrowed; no bias: NULL */
     bool in_out;               /* the weight is [in, out] */
     trii_parallel_part parts[TRII_PARALLEL_PARTS];
@@ -130,7 +132,7 @@ void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,
                             const trii_share *share);
 /* This rank's part of so many inputs or outputs (`what`), by the rule's parts and blocks (NULL:
  * none) and over the group that is in *share_io. INVALID_ARG: they do not divide it, or it is too
- * small. */
+ * small. Fewer blocks than ranks become copies where share_io->copies is 1. */
 tri_status trii_share_out(int64_t size, const tri_parallel_rule *rule, const char *what,
                           trii_share *share_io) TRI_MUST_CHECK;
 
