@@ -131,8 +131,6 @@ static void read_mesh(int64_t sizes[AXES])
         options_refuse("--mesh %s: tensor is more than --heads", settings.mesh);
     if (sizes[PIPELINE] > settings.layers)
         options_refuse("--mesh %s: pipeline is more than --layers", settings.mesh);
-    if (sizes[TENSOR] > 1 && settings.zero > 2)
-        options_refuse("--mesh: tensor goes together with --zero 1 and 2, not with 3");
 }
 
 /* --- training ------------------------------------------------------------- */

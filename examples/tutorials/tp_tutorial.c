@@ -1,9 +1,7 @@
 /*
  * tp_tutorial.c - PyTorch's tutorial "Large Scale Transformer model training with Tensor Parallel":
  * a Llama 2 whose layers are cut over the workers of a host (tensor, sequence and loss parallel),
- * and whose copies share the batch. (FSDP divides the parameters of the copies, too, which is stage
- * 3 of tri_zero; around layers that are cut there are stages 1 and 2, of which this one takes the
- * second: gradients and the optimizer's state.)
+ * and whose copies share the batch, and divide the parameters of their parts between them (FSDP).
  *
  *     torchrun --nnodes 1 --nproc-per-node 4 fsdp_tp_example.py      becomes
  *     trirun --nnodes 1 --nproc-per-node 4 build/bin/tp_tutorial
@@ -351,8 +349,8 @@ int main(int argc, char **argv)
     tri_manual_seed(0); /* though rank 0's values count */
     model = transformer_create();
     parallelize(model, tri_mesh_group(device_mesh, "tp"));
-    model_2d = tri_zero(
-        model, &(tri_zero_options){.group = tri_mesh_group(device_mesh, "dp"), .stage = 2});
+    model_2d =
+        tri_fully_shard(model, &(tri_zero_options){.group = tri_mesh_group(device_mesh, "dp")});
     optimizer = tri_adamw(model_2d, settings.lr, NULL);
 
     for (int i = 0; i < settings.num_iterations; i++) {

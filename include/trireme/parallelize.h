@@ -27,9 +27,10 @@
  * on each of them alone (sequence parallelism): such a pair gathers tokens before its first layer,
  * and scatters sums over ranks after its second. Forward values have the same bits as without that.
  *
- * With replicas of the parts, tri_ddp or tri_zero (stages 1 and 2) goes around the network after
- * this call, over another axis of the mesh; the ranks of a tensor group then have the same batch.
- * Over a group that has ranks of the tensor group as well it is refused.
+ * With replicas of the parts, tri_ddp or tri_zero (any stage) goes around the network after this
+ * call, over another axis of the mesh; the ranks of a tensor group then have the same batch. Over a
+ * group that has ranks of the tensor group as well it is refused. In stage 3 tri_unshard_begin
+ * makes this rank's parts whole, and of replicas all call what reads or writes them, tri_save, too.
  *
  * tri_checkpoint_save, on all ranks of the group, writes the parts as parts of whole tensors, which
  * tri_checkpoint_restore reads on any number of ranks, cut otherwise or not at all. With replicas
@@ -44,12 +45,11 @@
  * the weights of attention under TRI_HEADS. A tri_dropout of cut values that a forward of your own
  * calls draws one mask for the parts of all ranks.
  *
- * What is not there yet is refused: stage 3 (tri_fully_shard) and tri_data_parallel around such a
- * network; the same parameter in several modules; and, in a forward, reading a parameter that is
- * cut elsewhere than in its own module (UNSUPPORTED), which would take a part for the whole. A head
- * that shares the table of an embedding is tri_nn_embedding_scores, as in tri_model_gpt2: with
- * "wte" cut by rows its scores are cut, too. Outside of a forward tri_module_find gives this rank's
- * part.
+ * What is not there yet is refused: tri_data_parallel around such a network; the same parameter in
+ * several modules; and, in a forward, reading a parameter that is cut elsewhere than in its own
+ * module (UNSUPPORTED), which would take a part for the whole. A head that shares the table of an
+ * embedding is tri_nn_embedding_scores, as in tri_model_gpt2: with "wte" cut by rows its scores are
+ * cut, too. Outside of a forward tri_module_find gives this rank's part.
  */
 #ifndef TRIREME_PARALLELIZE_H
 #define TRIREME_PARALLELIZE_H

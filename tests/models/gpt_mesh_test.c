@@ -231,6 +231,7 @@ static void every_product_of_axes_trains_as_one_process(void **state)
     run(&j, 1, 2, 2, 0);
     run(&j, 2, 2, 2, 0);
     run(&j, 2, 2, 2, 2);
+    run(&j, 2, 2, 2, 3);
 }
 
 static void replicas_drop_by_streams_of_their_own(void **state)
@@ -283,7 +284,7 @@ static void checkpoints_move_between_meshes(void **state)
 {
     static const struct {
         int data, pipeline, tensor, zero;
-    } meshes[] = {{1, 1, 1, 0}, {2, 1, 1, 1}, {1, 2, 2, 0}, {3, 1, 2, 1}};
+    } meshes[] = {{1, 1, 1, 0}, {2, 1, 1, 1}, {1, 2, 2, 0}, {3, 1, 2, 1}, {2, 2, 2, 3}};
     static mesh_job j = {.data = 1, .n = TRAINED + AFTER};
     char saved[256], again[256], file[300];
     uint64_t all;

@@ -48,8 +48,6 @@ static bool goes(const int *level)
         return false;
     if (w.stages_per_rank == 2 && w.pipeline == 4) /* more stages than modules */
         return false;
-    if (w.tensor > 0 && w.zero > 2)
-        return false;
     return w.stages_per_rank == 1 || w.schedule == TRI_PIPELINE_LOOPED_BFS ||
            w.microbatches % rounds == 0;
 }

@@ -55,6 +55,7 @@ static inline int put_tensor(tri_tensor *t, double *whole, tri_status *status)
 {
     static _Thread_local double part[PART];
     trii_piece all = {.ndim = t->ndim};
+    tri_tensor *here = t->held != NULL && t->held->tensor != NULL ? t->held->tensor : t;
     const int64_t *shape = t->shape;
     trii_runs from, to;
     int64_t start = 0;
@@ -71,7 +72,7 @@ static inline int put_tensor(tri_tensor *t, double *whole, tri_status *status)
         start = t->held->from;
     }
     if (*status == TRI_OK)
-        *status = tri_tensor_copy_out(t, part + start, trii_tensor_bytes(t));
+        *status = tri_tensor_copy_out(here, part + start, trii_tensor_bytes(here));
     if (*status == TRI_OK)
         trii_piece_copy(&from, part, &to, whole, sizeof(double));
     return (int)trii_piece_count(&all);

@@ -99,7 +99,8 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
         status = trii_weights_check(&weights, prefix);
     /* Ranks that have pieces of the module make it whole together, a part at a time. */
     if (module != NULL && tri_module_status(module) == TRI_OK)
-        status = trii_ranks_meet(trii_group_of_state(module, NULL, NULL), "tri_load", status);
+        status = trii_module_agree(
+            module, trii_ranks_meet(trii_group_of_state(module, NULL, NULL), "tri_load", status));
     if (status == TRI_OK)
         status = load(module, path, &weights, opt);
     trii_weights_close(&weights);

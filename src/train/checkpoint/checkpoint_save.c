@@ -103,16 +103,16 @@ static tri_status save_whole(tri_module *module, const char *path, const char *c
 
     if (status == TRI_OK && tri_group_rank(group) == 0)
         status = make_room(module, &w);
-    status = trii_ranks_meet(group, call, status);
+    status = trii_module_agree(module, trii_ranks_meet(group, call, status));
     if (status == TRI_OK) /* what pends, on all ranks alike */
-        status = trii_ranks_agree(group, tri_run());
+        status = trii_module_agree(module, tri_run());
     if (status == TRI_OK)
         status = copy_whole(module, &w);
     if (status == TRI_OK && w.entries != NULL)
         status = write(path, w.entries, w.n);
     trii_pages_free(w.data, w.bytes);
     trii_free(w.entries);
-    return trii_ranks_agree(group, status);
+    return trii_module_agree(module, status);
 }
 
 /* --- of any module -------------------------------------------------------- */

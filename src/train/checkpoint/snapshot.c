@@ -389,6 +389,8 @@ static tri_status fetch(const lists *all, tri_tensor *tensor, size_t bytes, void
         return put_cut(all, tensor, to);
     if (is_shared(all, held))
         return put_together(all, tensor, bytes, to);
+    if (held != NULL && held->tensor != NULL)
+        tensor = held->tensor;
     return to != NULL ? tri_tensor_copy_out(tensor, to, bytes) : TRI_OK;
 }
 
@@ -441,8 +443,6 @@ static tri_status put_piece(cursor *at, const lists *all, const char *part, tri_
     int64_t here = (int64_t)(entry->bytes / tri_dtype_size(entry->dtype));
     tri_status status = TRI_OK;
 
-    if (held->tensor != NULL)
-        state.tensor = held->tensor;
     entry->name = put_name(at, part, state.name);
     *box = (trii_box){.ndim = held->ndim, .piece = held->piece};
     memcpy(box->shape, held->shape, sizeof(box->shape));
@@ -524,18 +524,6 @@ static tri_group *group_of_list(trii_state_list list)
     return NULL;
 }
 
-tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
-                               const tri_checkpoint_info *info)
-{
-    tri_group *group = module != NULL ? group_of_list(trii_state_of_module(module)) : NULL;
-
-    if (group == NULL && optimizer != NULL)
-        group = group_of_list(trii_state_of_optimizer(optimizer));
-    for (int i = 0; info != NULL && i < info->n_extras && group == NULL; i++)
-        group = group_of_list(trii_state_of_extra(&info->extras[i]));
-    return group;
-}
-
 tri_group *trii_group_of_cuts(tri_module *module)
 {
     for (int64_t i = 0; i < tri_module_state_count(module); i++) {
@@ -545,6 +533,20 @@ tri_group *trii_group_of_cuts(tri_module *module)
             return tensor->held->group;
     }
     return NULL;
+}
+
+tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
+                               const tri_checkpoint_info *info)
+{
+    tri_group *group = module != NULL ? trii_group_of_cuts(module) : NULL;
+
+    if (group == NULL && module != NULL) /* what is sharded in other ways has its own */
+        group = group_of_list(trii_state_of_module(module));
+    if (group == NULL && optimizer != NULL)
+        group = group_of_list(trii_state_of_optimizer(optimizer));
+    for (int i = 0; info != NULL && i < info->n_extras && group == NULL; i++)
+        group = group_of_list(trii_state_of_extra(&info->extras[i]));
+    return group;
 }
 
 /* Collective over the pipeline's ranks: what they save together. All of its ranks only give where

@@ -133,6 +133,7 @@ static void holds(const trii_placed *placed, const tri_tensor *home, trii_held *
 
     if (trii_tensor_is_cut(tensor)) { /* a range of what this rank has of it */
         *held_out = *tensor->held;
+        held_out->tensor = NULL;
         held_out->shared_by = unit->group;
         held_out->from = placed->start;
         held_out->is_replica = unit->across != NULL && tri_group_rank(unit->across) > 0;
@@ -201,6 +202,7 @@ static tri_status make_piece(trii_unit *unit, trii_unit_param *param)
     placed->piece->placed = placed;
     param->home = placed->piece;
     param->tensor->in_pieces = true;
+    param->cut = param->tensor->held;
     holds(placed, param->home, &param->held);
     param->held.tensor = param->home;
     return make_piece_grad(unit, param, placed->piece);

@@ -82,8 +82,9 @@ typedef struct trii_unit_param {
      * a part of. */
     trii_vid view, view_of;
     uint64_t view_in;
-    trii_held held;  /* what of it this rank has while it is closed */
-    int32_t version; /* when it was opened */
+    trii_held held;       /* what of it this rank has while it is closed */
+    const trii_held *cut; /* the tensor's while it is open (tri_parallelize); NULL: it has all */
+    int32_t version;      /* when it was opened */
 } trii_unit_param;
 
 /* What the ranks tell each other of a backward pass. */

@@ -92,7 +92,7 @@ tri_status trii_unit_open(trii_unit *unit, trii_unit_bucket *bucket)
 
         trii_tensor_mend(param->tensor);
         param->tensor->elsewhere = NULL;
-        param->tensor->held = NULL;
+        param->tensor->held = param->cut;
         param->tensor->address_lent = false;
         param->version = param->tensor->version;
     }
@@ -256,12 +256,13 @@ void trii_unit_leave(trii_unit *unit, trii_unit_bucket *bucket)
         return;
     status = trii_reserve_open(bucket->whole->data, bucket->whole->bytes);
     for (int i = 0; i < bucket->wire->bucket.n_parts; i++) {
-        tri_tensor *tensor = unit->params[bucket->wire->parts[i].index].tensor;
+        const trii_unit_param *param = &unit->params[bucket->wire->parts[i].index];
+        tri_tensor *tensor = param->tensor;
 
         if (tensor->elsewhere == NULL)
             continue;
         trii_tensor_lose(tensor, gone.why);
-        tensor->held = NULL;
+        tensor->held = param->cut;
         tensor->elsewhere = status == TRI_OK ? NULL : &gone;
     }
 }

@@ -458,18 +458,20 @@ static void convert(const tri_tensor *tensor, const tri_state_source *source, vo
     }
 }
 
-/* Of a module that ranks make whole together: a failure of one is one of all. */
-static tri_status agree(tri_module *module, tri_status status)
+tri_status trii_module_agree(tri_module *module, tri_status status)
 {
+    tri_group *cut = NULL, *sharded = NULL;
+
     for (int64_t i = 0; i < tri_module_state_count(module); i++) {
         const tri_tensor *tensor = module->state[i].tensor;
 
-        if (tensor->elsewhere != NULL)
-            return trii_ranks_agree(tensor->elsewhere->ranks(tensor), status);
-        if (trii_tensor_is_cut(tensor))
-            return trii_ranks_agree(tensor->held->group, status);
+        if (sharded == NULL && tensor->elsewhere != NULL && tensor->elsewhere->ranks != NULL)
+            sharded = tensor->elsewhere->ranks(tensor);
+        if (cut == NULL && trii_tensor_is_cut(tensor))
+            cut = tensor->held->group;
     }
-    return status;
+    status = trii_ranks_agree(cut, status);
+    return trii_ranks_agree(sharded, status);
 }
 
 tri_status trii_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
@@ -484,7 +486,7 @@ tri_status trii_module_load(tri_module *module, const tri_state_source *sources,
         room = trii_alloc_aligned(64, l.most, "converted state");
         status = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    status = agree(module, status);
+    status = trii_module_agree(module, status);
     if (status != TRI_OK) {
         trii_free(room);
         trii_free(l.source_of);

@@ -104,6 +104,9 @@ tri_module *trii_module_failed(tri_status status);
 /* tri_module_add_child that also takes the empty name; after a failure self is failed and returned.
  */
 tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child);
+/* load_state.c. All ranks that have parts of the module return the same, however it is divided: a
+ * failure of one is one of all. Collective. */
+tri_status trii_module_agree(tri_module *module, tri_status status) TRI_MUST_CHECK;
 /* module_cut.c. Whether a tensor that is cut may not be read in the step that is recorded; what it
  * was before. */
 bool trii_set_whole_only(bool on);

@@ -283,7 +283,9 @@ static void put_tensor(void *arg, const trii_type *type, const void *data)
 /* Of a tensor that is divided over ranks each prints what it has. */
 static void put_whole(sink *s, const tri_tensor *x)
 {
-    int64_t first = x->held->piece.offset[0], count = trii_piece_count(&x->held->piece);
+    const trii_held *held = x->held;
+    int64_t first = held->shared_by != NULL ? held->from : held->piece.offset[0];
+    int64_t count = tri_tensor_numel(held->tensor);
     char text[TRII_TYPE_TEXT];
     trii_type type;
 

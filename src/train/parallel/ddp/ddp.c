@@ -167,21 +167,6 @@ static tri_group *asked_for(const tri_ddp_options *opt)
     return opt->group != NULL ? opt->group : trii_group_get_world();
 }
 
-/* What is gathered from ranges of its elements must be whole before. */
-static tri_status check_whole(const trii_ddp *ddp)
-{
-    for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
-        tri_state_entry entry = tri_module_state(ddp->net, i);
-
-        if (trii_tensor_is_cut(entry.tensor))
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "%s is cut over ranks already (tri_parallelize), and stage 3 does "
-                             "not divide such parts any further: stages 1 and 2 do (tri_zero)",
-                             entry.name);
-    }
-    return TRI_OK;
-}
-
 /* Where device_ids says that the network lies, it does. */
 static tri_status check_devices(trii_ddp *ddp)
 {
@@ -262,8 +247,6 @@ static tri_status look_at_network(trii_ddp *ddp)
         status = check_inside(ddp);
     if (status == TRI_OK)
         status = trii_replica_check(ddp->net, asked_for(&ddp->options));
-    if (status == TRI_OK && ddp->unit.stage == 3)
-        status = check_whole(ddp);
     if (status == TRI_OK)
         status = check_devices(ddp);
     return status == TRI_OK ? add_parameters(ddp) : status;

@@ -104,6 +104,7 @@ static tri_tensor *loss_of(tri_module *model, tri_tensor *x, tri_tensor *y)
 
 typedef struct job {
     int length, n_data; /* n_data 0: no mesh, with two ranks along the other axis else */
+    bool is_sharded;    /* along data: stage 3 of ZeRO */
     double want[ALL], losses[STEPS];
     double got[RANKS_MAX][ALL];
     bool is_whole[ALL];
@@ -160,7 +161,10 @@ static const char *train_rank(rank_env *env)
     RANK_TRY(env, tri_parallelize(model, tensor, by_tokens, N_BY_TOKENS));
     tri_module_train(model, j->n_data == 0); /* dropout is of another stream on each rank of data */
     if (mesh != NULL)
-        model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+        model =
+            j->is_sharded
+                ? tri_fully_shard(model, &(tri_zero_options){.group = tri_mesh_group(mesh, "data")})
+                : tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
     RANK_TRY(env, train(j, model, data, mesh != NULL ? 1 : BATCH, losses));
     if (mesh == NULL)
         wrong = far_from(env, "loss", losses, j->losses, STEPS);
@@ -213,8 +217,10 @@ static void replicas_add_norms_up_once(void **state)
     static job j;
 
     (void)state;
-    j = (job){.length = LENGTH, .n_data = 2};
-    train_on(&j, 4, 4);
+    for (int k = 0; k < 2; k++) {
+        j = (job){.length = LENGTH, .n_data = 2, .is_sharded = k == 1};
+        train_on(&j, 4, 4);
+    }
 }
 
 /* --- bits ----------------------------------------------------------------- */

@@ -234,8 +234,8 @@ static void parts_have_the_bits_of_ddp(void **state)
     gather_state(&j, 4);
     for (int i = 0; i < WEIGHTS; i++)
         assert_true(fabs(j.state[i] - j.want[i]) <= 1e-9 * (1 + fabs(j.want[i])));
-    run(&j, 2, 2, 1);
-    run(&j, 2, 2, 2);
+    for (int stage = 1; stage <= 3; stage++)
+        run(&j, 2, 2, stage);
     j.is_known = false;
     for (int ranks = 4; ranks <= 8; ranks *= 2) { /* of one batch */
         run(&j, 1, ranks, 0);
@@ -250,13 +250,13 @@ static void checkpoints_move_to_other_meshes(void **state)
 {
     static const struct {
         int n_data, n_tensor, stage;
-    } others[] = {{2, 2, 2}, {1, 8, 1}, {3, 2, 1}, {2, 1, 1}, {2, 2, 0}};
+    } others[] = {{2, 2, 2}, {2, 2, 3}, {1, 8, 1}, {3, 2, 1}, {2, 1, 1}, {2, 2, 0}};
     static job j;
     scratch s;
     trainer t;
 
     (void)state;
-    for (int stage = 1; stage <= 2; stage++) {
+    for (int stage = 1; stage <= 3; stage++) {
         scratch_begin(&s);
         memset(&j, 0, sizeof(j));
         snprintf(j.folder, sizeof(j.folder), "%s", scratch_path(&s, "run"));
@@ -274,33 +274,81 @@ static void checkpoints_move_to_other_meshes(void **state)
     }
 }
 
-static const char *refused_rank(rank_env *env)
+/* --- stage 3 -------------------------------------------------------------- */
+
+typedef struct file_job {
+    const job *mesh;
+    char path[256];
+    uint64_t hash;
+} file_job;
+
+static const char *file_rank(rank_env *env)
 {
-    const tri_parallel_rule rule = {.module = "0", .style = TRI_COLWISE, .output = TRI_WHOLE};
+    const file_job *j = env->arg;
+    const char *path = env->rank == 3 ? "/no/such/file" : j->path;
     tri_group *world = NULL;
     tri_mesh *mesh = NULL;
-    tri_module *model = build_wide(3);
+    tri_tensor *weight;
+    trainer t;
+    uint64_t hash;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env,
-             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
-    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), &rule, 1));
-    model = tri_fully_shard(model, &(tri_zero_options){.group = tri_mesh_group(mesh, "data")});
-    RANK_FAILS(env, tri_module_status(model), TRI_ERR_UNSUPPORTED, "stages 1 and 2 do (tri_zero)");
-    tri_module_destroy(model);
+    RANK_TRY(env, make(env, j->mesh, world, &t, &mesh) == NULL ? TRI_OK : TRI_ERR_STATE);
+    weight = tri_module_find(t.model, "2.weight");
+    RANK_TRY(env, tri_module_hash(t.model, &hash));
+    if (hash != j->hash)
+        return RANK_FAIL(env, "rank %d: another hash", env->rank);
+    RANK_TRY(env, tri_save(t.model, j->path));
+    RANK_FAILS(env, tri_load(t.model, path, NULL), TRI_ERR_NOT_FOUND, "/no/such/file");
+    RANK_TRY(env, tri_load(t.model, j->path, NULL));
+    RANK_FAILS(env, tri_tensor_copy_out(weight, &hash, 0), TRI_ERR_STATE, "tri_unshard_begin");
+    /* its part is whole then, and written */
+    RANK_TRY(env, tri_unshard_begin(t.model));
+    if (tri_tensor_numel(weight) != HIDDEN * WIDE / 2 || !trii_tensor_is_cut(weight))
+        return RANK_FAIL(env, "rank %d: it has %lld elements", env->rank,
+                         (long long)tri_tensor_numel(weight));
+    RANK_TRY(env, tri_init_constant(weight, 0));
+    RANK_TRY(env, tri_unshard_end(t.model));
+    RANK_TRY(env, tri_module_hash(t.model, &hash));
+    if (hash == j->hash)
+        return RANK_FAIL(env, "rank %d: what was written is lost", env->rank);
+    RANK_TRY(env, tri_load(t.model, j->path, NULL));
+    RANK_TRY(env, tri_module_hash(t.model, &hash));
+    if (hash != j->hash)
+        return RANK_FAIL(env, "rank %d: it is not what was saved", env->rank);
+    end(&t);
     tri_mesh_destroy(mesh);
     tri_group_unref(world);
     return NULL;
 }
 
-static void stage_3_is_refused(void **state)
+static void ranges_of_parts_are_files_of_whole_tensors(void **state)
 {
+    static job mesh;
+    static file_job j;
+    tri_module *net = build_wide(3);
+    uint64_t hash;
+    scratch s;
+
     (void)state;
-    run_threads(4, &(tri_group_options){.engine = "shm"}, refused_rank, NULL);
+    mesh.n_data = mesh.n_tensor = 2;
+    mesh.stage = 3;
+    j.mesh = &mesh;
+    scratch_begin(&s);
+    snprintf(j.path, sizeof(j.path), "%s", scratch_path(&s, "whole.safetensors"));
+    CHECK_OK(tri_module_hash(net, &j.hash));
+    run_threads(4, &(tri_group_options){.engine = "shm"}, file_rank, &j);
+    tri_module_destroy(net);
+    net = build_wide(9);
+    CHECK_OK(tri_load(net, j.path, NULL));
+    CHECK_OK(tri_module_hash(net, &hash));
+    assert_true(hash == j.hash);
+    tri_module_destroy(net);
+    scratch_end(&s);
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(stage_3_is_refused),
+    cmocka_unit_test(ranges_of_parts_are_files_of_whole_tensors),
     cmocka_unit_test(parts_have_the_bits_of_ddp),
     cmocka_unit_test(checkpoints_move_to_other_meshes),
 };
