@@ -8,6 +8,8 @@
  */
 /* ctest: start=first */
 #include "cut_training.h"
+#include "train/graph/step/host_op.h"
+#include "train/graph/step/step.h"
 
 static const struct {
     tri_pipeline_schedule schedule;
@@ -101,6 +103,84 @@ static void nobody_divides_by_ranks_or_micro_batches(void **state)
     train(t);
 }
 
+/* --- recomputation -------------------------------------------------------- */
+
+/* Collectives of one step. */
+typedef struct traffic {
+    int gathers, scatters; /* of tokens */
+    int parameters;        /* gathers of them */
+} traffic;
+
+typedef struct counting {
+    way w;
+    traffic forward, all;
+} counting;
+
+static traffic traffic_now(void)
+{
+    const trii_step *step = trii_step_current();
+    traffic t = {0};
+
+    for (int32_t i = 0; i < step->n_nodes; i++) {
+        const char *name = step->nodes[i].host != NULL ? step->nodes[i].host->kind->name : "";
+
+        t.gathers += strcmp(name, "all_gather") == 0;
+        t.scatters += strcmp(name, "reduce_scatter") == 0;
+        t.parameters += strstr(name, "parameters of a bucket") != NULL;
+    }
+    return t;
+}
+
+static const char *count_traffic(rank_env *env)
+{
+    static const training t = {.shape = {{4, 2}}};
+    counting *c = env->arg;
+    const char *units[] = {"*"};
+    tri_module *net = net_create(&c->w);
+    tri_tensor *x = batch_of(&t, 0, 0, 4, IN), *loss;
+    tri_group *group = NULL;
+    tri_mesh *mesh;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env,
+             tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    RANK_TRY(env, cut_layers(net, tri_mesh_group(mesh, "tensor"), true));
+    net = tri_fully_shard(net, &(tri_zero_options){.group = tri_mesh_group(mesh, "data"),
+                                                   .units = units,
+                                                   .n_units = 1,
+                                                   .prefetch = -1});
+    loss = tri_mean(tri_forward(net, x), NULL, 0, false);
+    if (env->rank == 0)
+        c->forward = traffic_now();
+    tri_backward(loss);
+    if (env->rank == 0)
+        c->all = traffic_now();
+    RANK_TRY(env, tri_step_end_status());
+    tri_module_destroy(net);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    return NULL;
+}
+
+/* pytorch/pytorch#105635, #175406, NVIDIA-NeMo/Automodel#3373: what a recomputed block gathers is
+ * gathered again for its forward and once more for its gradients. Here both read one: parameters
+ * are gathered as often as without recomputation, and tokens are kept. */
+static void recomputation_gathers_nothing_twice(void **state)
+{
+    static counting kept, again = {.w.recompute = true};
+
+    (void)state;
+    run_threads(4, NULL, count_traffic, &kept);
+    run_threads(4, NULL, count_traffic, &again);
+    assert_int_equal(kept.forward.gathers, 2 * BLOCKS);
+    assert_int_equal(again.all.gathers, kept.all.gathers);
+    assert_int_equal(again.all.scatters, kept.all.scatters);
+    assert_int_equal(kept.forward.parameters, BLOCKS + 2);
+    assert_int_equal(kept.all.parameters, 2 * BLOCKS + 2);
+    assert_int_equal(again.all.parameters, kept.all.parameters);
+}
+
 /* --- zero bubble ---------------------------------------------------------- */
 
 /* pytorch/pytorch#180952, #136766: weights that serve twice, as the norms of blocks here, are
@@ -164,6 +244,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(batches_may_have_any_size_in_each_step),
     cmocka_unit_test(a_stage_that_takes_another_shape_ends_all_with_both_shapes),
     cmocka_unit_test(nobody_divides_by_ranks_or_micro_batches),
+    cmocka_unit_test(recomputation_gathers_nothing_twice),
     cmocka_unit_test(weights_that_serve_twice_train_once_in_every_schedule),
     cmocka_unit_test(a_receive_that_comes_early_holds_back_nothing),
 };

@@ -252,18 +252,30 @@ static void expect_kept(tri_pipeline_schedule schedule, const double *most)
     }
 }
 
+/* pytorch/pytorch#136766: where the two halves of a backward recompute, memory grows. What rank 1
+ * computes again it computes at once, and keeps from the first half to the second. */
+static void expect_less_if_recomputed(void)
+{
+    double kept[2], again[2];
+
+    memory_of(TRI_PIPELINE_ZERO_BUBBLE, 8, false, kept);
+    expect_no_more_with_more_microbatches(TRI_PIPELINE_ZERO_BUBBLE, true, again);
+    if (again[0] >= kept[0] || again[1] > kept[1])
+        fail_msg("the ranks need %g and %g bytes recomputed, %g and %g else", again[0], again[1],
+                 kept[0], kept[1]);
+}
+
 /* Beside the micro-batches under way there is what the action that runs needs. Between its two
  * backwards a micro-batch keeps the gradients of its layers' results as well: rank 1 has two such.
  */
 static void memory_is_that_of_what_is_under_way(void **state)
 {
     const double between = (double)LAYERS / (LAYERS + 1);
-    double bytes[2];
 
     (void)state;
     expect_kept(TRI_PIPELINE_1F1B, (const double[]){2.4, 1.9});
     expect_kept(TRI_PIPELINE_ZERO_BUBBLE, (const double[]){2.4, 2.5 + 2 * between});
-    expect_no_more_with_more_microbatches(TRI_PIPELINE_ZERO_BUBBLE, true, bytes);
+    expect_less_if_recomputed();
 }
 
 static const struct CMUnitTest tests[] = {
