@@ -43,7 +43,8 @@
  * Dropout draws the mask of one process: of whole values by itself, of parts of a sequence in
  * modules that are TRI_SEQUENCE, of cut features in a tri_nn_dropout that is TRI_COLWISE, and of
  * the weights of attention under TRI_HEADS. A tri_dropout of cut values that a forward of your own
- * calls draws one mask for the parts of all ranks.
+ * calls draws one mask for the parts of all ranks: a tri_nn_dropout among the children, which a
+ * rule names, does not.
  *
  * What is not there yet is refused: tri_data_parallel around such a network; the same parameter in
  * several modules; and, in a forward, reading a parameter that is cut elsewhere than in its own

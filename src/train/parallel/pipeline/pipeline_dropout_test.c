@@ -57,6 +57,78 @@ static void what_is_computed_again_has_the_same_masks(void **state)
     compare(TRI_PIPELINE_1F1B, 3, 3, 4, 8, stages_computed_again);
 }
 
+/* --- of stages whose layers are cut --------------------------------------- */
+
+/* What is cut crosses the borders before dropout: 7 features, then 8, of both of which the first of
+ * two ranks has 4. */
+static void stages_that_give_parts(tri_module **stages, int n)
+{
+    (void)n;
+    stages[0] = tri_nn_sequential(tri_nn_linear(PIPELINE_WIDTH, 7, NULL), tri_nn_tanh());
+    stages[1] = tri_nn_sequential(tri_nn_dropout(0.4), tri_nn_linear(7, PIPELINE_WIDTH, NULL));
+    stages[2] = tri_nn_sequential(tri_nn_linear(PIPELINE_WIDTH, 8, NULL), tri_nn_tanh());
+    stages[3] = tri_nn_sequential(tri_nn_dropout(0.4), tri_nn_linear(8, PIPELINE_OUT, NULL));
+}
+
+static const char *cut_rank(rank_env *env)
+{
+    static const tri_parallel_rule rules[] = {
+        {.module = "0.0", .style = TRI_COLWISE}, {.module = "1.0", .style = TRI_COLWISE},
+        {.module = "1.1", .style = TRI_ROWWISE}, {.module = "2.0", .style = TRI_COLWISE},
+        {.module = "3.0", .style = TRI_COLWISE}, {.module = "3.1", .style = TRI_ROWWISE}};
+    static const char *const cuts[] = {"1", "2", "3"};
+    const pipeline_job *job = env->arg;
+    tri_pipeline_options options = job->options;
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *stages[4], *pipe;
+    tri_optimizer *opt;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
+                                  &mesh));
+    pipeline_build(job, stages);
+    pipe = tri_nn_sequential_of(4, stages);
+    RANK_TRY(env, tri_parallelize(pipe, tri_mesh_group(mesh, "tensor"), rules, 6));
+    options.group = tri_mesh_group(mesh, "pipeline");
+    pipe = tri_pipeline_split(pipe, cuts, 4, &options);
+    opt = tri_sgd(pipe, 0.1, &(tri_sgd_options){.momentum = 0.9});
+    for (int s = 0; s < job->steps; s++) {
+        double loss = 0;
+
+        RANK_TRY(env, pipeline_train(job, pipe, opt, s, &loss));
+        if (!(fabs(loss - job->want->loss[s]) <= 1e-9))
+            return RANK_FAIL(env, "rank %d: loss %d is %.17g, not %.17g", env->rank, s, loss,
+                             job->want->loss[s]);
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return NULL;
+}
+
+static void parts_that_cross_borders_have_their_masks(void **state)
+{
+    static const tri_pipeline_schedule schedules[] = {TRI_PIPELINE_INTERLEAVED, TRI_PIPELINE_ZBV};
+    pipeline_result *want = pipeline_result_new();
+    pipeline_job job = {.options = {.n_microbatches = 4},
+                        .stages = 4,
+                        .rows = 8,
+                        .steps = 3,
+                        .build = stages_that_give_parts,
+                        .want = want};
+
+    (void)state;
+    tri_manual_seed(5);
+    pipeline_one_process(&job, want);
+    for (int i = 0; i < 2; i++) {
+        job.options.schedule = schedules[i];
+        run_threads(4, &(tri_group_options){.engine = "shm"}, cut_rank, &job);
+    }
+    free(want);
+}
+
 /* --- x of another network ------------------------------------------------- */
 
 typedef struct front {
@@ -118,6 +190,7 @@ static void what_comes_before_is_computed_again_with_its_masks(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(masks_are_those_of_one_process),
     cmocka_unit_test(what_is_computed_again_has_the_same_masks),
+    cmocka_unit_test(parts_that_cross_borders_have_their_masks),
     cmocka_unit_test(what_comes_before_is_computed_again_with_its_masks),
 };
 

@@ -5,6 +5,7 @@
 #ifndef TRII_PIPELINE_INTERNAL_H
 #define TRII_PIPELINE_INTERNAL_H
 
+#include "train/dist/cut_features.h"
 #include "train/graph/step/step.h"
 #include "train/parallel/pipeline/pipeline_schedule.h"
 
@@ -58,13 +59,19 @@ typedef enum trii_pipeline_call {
     TRII_PIPELINE_OUTPUTS /* tri_forward */
 } trii_pipeline_call;
 
+/* What random numbers of the next stage depend on. */
+typedef struct trii_pipeline_drawn {
+    int64_t count;              /* of random operations of the stages up to this one, for one
+                                 * micro-batch */
+    trii_cut_features features; /* whose masks are those of the whole */
+} trii_pipeline_drawn;
+
 /* What a stage tells the next one before its messages: at the first micro-batch of a step, and at
  * the first of those that have one row less. */
 typedef struct trii_pipeline_note {
     trii_pipeline_call call;
-    int64_t rows; /* of the whole batch */
-    /* random operations of the stages up to this one for a micro-batch; of the first one's note */
-    int64_t randoms;
+    int64_t rows;              /* of the whole batch */
+    trii_pipeline_drawn drawn; /* of the first micro-batch's note */
     trii_type type;
     bool requires_grad;
 } trii_pipeline_note;

@@ -20,7 +20,8 @@ enum {
     CALL,
     ROWS,
     RANDOMS,
-    REQUIRES_GRAD,
+    FEATURES, /* of them */
+    REQUIRES_GRAD = FEATURES + sizeof(trii_cut_features) / sizeof(int64_t),
     DTYPE,
     NDIM,
     SHAPE,
@@ -45,11 +46,12 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
 {
     int64_t words[WORDS] = {
         [CALL] = (int64_t)note->call,        [ROWS] = note->rows,
-        [RANDOMS] = note->randoms,           [REQUIRES_GRAD] = note->requires_grad,
+        [RANDOMS] = note->drawn.count,       [REQUIRES_GRAD] = note->requires_grad,
         [DTYPE] = (int64_t)note->type.dtype, [NDIM] = note->type.ndim};
 
     for (int d = 0; d < note->type.ndim; d++)
         words[SHAPE + d] = note->type.shape[d];
+    memcpy(&words[FEATURES], &note->drawn.features, sizeof(note->drawn.features));
     memcpy(&words[TOKENS], trii_token_counts_now(), sizeof(trii_token_counts));
     return tri_send(p->group, words, WORDS, TRI_DTYPE_I64,
                     trii_pipeline_rank_of(&p->shape, edge->to), NOTE_TAG + edge->number, NULL);
@@ -95,13 +97,14 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
                          p->rank, call_text((int64_t)call), peer, call_text(words[CALL]));
     *note_out = (trii_pipeline_note){.call = call,
                                      .rows = words[ROWS],
-                                     .randoms = words[RANDOMS],
+                                     .drawn.count = words[RANDOMS],
                                      .requires_grad = words[REQUIRES_GRAD] != 0,
                                      .type = {.dtype = (tri_dtype)words[DTYPE],
                                               .device = tri_current_device(),
                                               .ndim = (int)words[NDIM]}};
     for (int d = 0; d < note_out->type.ndim; d++)
         note_out->type.shape[d] = words[SHAPE + d];
+    memcpy(&note_out->drawn.features, &words[FEATURES], sizeof(note_out->drawn.features));
     memcpy(&counts, &words[TOKENS], sizeof(counts));
     trii_token_counts_join(&counts);
     return TRI_OK;

@@ -287,7 +287,7 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
     const trii_pipeline_note note = {
         .call = t->call,
         .rows = t->rows,
-        .randoms = trii_pipeline_random_until(&t->random, local_of(t, a->stage)),
+        .drawn = trii_pipeline_random_until(&t->random, local_of(t, a->stage)),
         .type = t->step->values[out].type,
         .requires_grad = t->step->values[out].requires_grad};
     trii_pipeline_note *told =
@@ -332,12 +332,12 @@ static tri_tensor *run_stage(const trii_pipeline *p, int local, tri_tensor *x)
 }
 
 /* What earlier stages draw for a micro-batch. */
-static int64_t random_before(const pass *t, int stage)
+static trii_pipeline_drawn random_before(const pass *t, int stage)
 {
     if (stage == 0)
-        return 0;
+        return (trii_pipeline_drawn){.count = 0};
     return is_here(t, stage - 1) ? trii_pipeline_random_until(&t->random, local_of(t, stage - 1))
-                                 : t->notes[2 * (ptrdiff_t)local_of(t, stage)].randoms;
+                                 : t->notes[2 * (ptrdiff_t)local_of(t, stage)].drawn;
 }
 
 /* The stage's own part of a forward, and the loss after the last one. */

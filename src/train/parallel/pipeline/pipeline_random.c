@@ -19,13 +19,16 @@ tri_status trii_pipeline_random_begin(trii_pipeline_random *r, const trii_pipeli
                                 .of_all = -1};
     r->drawn = trii_alloc(n, sizeof(*r->drawn), "micro-batches");
     r->before = trii_alloc((size_t)p->n_local, sizeof(*r->before), "micro-batches");
-    return r->drawn != NULL && r->before != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    r->features = trii_alloc((size_t)p->n_local, sizeof(*r->features), "micro-batches");
+    return r->drawn != NULL && r->before != NULL && r->features != NULL ? TRI_OK
+                                                                        : TRI_ERR_NO_MEMORY;
 }
 
 void trii_pipeline_random_end(trii_pipeline_random *r)
 {
     trii_free(r->drawn);
     trii_free(r->before);
+    trii_free(r->features);
 }
 
 static trii_drawn *drawn_by(const trii_pipeline_random *r, int local, int microbatch)
@@ -33,12 +36,15 @@ static trii_drawn *drawn_by(const trii_pipeline_random *r, int local, int microb
     return &r->drawn[(ptrdiff_t)local * r->p->shape.microbatches + microbatch];
 }
 
-void trii_pipeline_random_enter(trii_pipeline_random *r, int local, int microbatch, int64_t before)
+void trii_pipeline_random_enter(trii_pipeline_random *r, int local, int microbatch,
+                                trii_pipeline_drawn before)
 {
+    /* whatever this rank has recorded since the stage before */
+    trii_cut_features_note(&before.features);
     if (r->step == NULL)
         return;
     if (microbatch == 0)
-        r->before[local] = before;
+        r->before[local] = before.count;
     drawn_by(r, local, microbatch)->first = r->step->random_count;
 }
 
@@ -54,10 +60,10 @@ static tri_status tell_all(trii_pipeline_random *r, int local)
 {
     const trii_pipeline *p = r->p;
     const trii_pipeline_note note = {.call = r->call,
-                                     .randoms = trii_pipeline_random_until(r, local)};
+                                     .drawn = trii_pipeline_random_until(r, local)};
     tri_status status = TRI_OK;
 
-    r->of_all = note.randoms;
+    r->of_all = note.drawn.count;
     for (int rank = 0; rank < p->shape.ranks && status == TRI_OK; rank++) {
         const trii_pipeline_edge edge = edge_to(p, rank);
 
@@ -73,27 +79,29 @@ tri_status trii_pipeline_random_leave(trii_pipeline_random *r, int local, int mi
     bool is_last =
         trii_pipeline_stage_of(&r->p->shape, r->p->rank, local) == r->p->shape.stages - 1;
 
+    r->features[local] = trii_cut_features_now();
     if (r->step == NULL)
         return TRI_OK;
     drawn->n = r->step->random_count - drawn->first;
     return is_last && microbatch == 0 ? tell_all(r, local) : TRI_OK;
 }
 
-int64_t trii_pipeline_random_until(const trii_pipeline_random *r, int local)
+trii_pipeline_drawn trii_pipeline_random_until(const trii_pipeline_random *r, int local)
 {
-    return r->before[local] + drawn_by(r, local, 0)->n;
+    return (trii_pipeline_drawn){.count = r->before[local] + drawn_by(r, local, 0)->n,
+                                 .features = r->features[local]};
 }
 
 static tri_status hear(trii_pipeline_random *r)
 {
     const trii_pipeline_edge edge = edge_to(r->p, r->p->rank);
-    trii_pipeline_note note = {.randoms = 0};
+    trii_pipeline_note note = {.rows = 0};
     tri_status status = TRI_OK;
 
     if (r->of_all >= 0)
         return TRI_OK;
     status = trii_pipeline_note_recv(r->p, &edge, r->call, &note);
-    r->of_all = note.randoms;
+    r->of_all = note.drawn.count;
     return status;
 }
 

@@ -8,6 +8,7 @@
 #include <trireme/ops.h>
 
 #include "base/err.h"
+#include "train/dist/cut_features.h"
 #include "train/graph/step/recorder.h"
 #include "train/parallel/tensor/tensor_parallel.h"
 
@@ -120,29 +121,25 @@ tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_te
 
 /* --- random numbers ------------------------------------------------------- */
 
-/* What a layer of this thread's step cut last. */
-static _Thread_local struct {
-    uint64_t generation; /* of the step */
-    trii_share share;
-} noted;
-
 void trii_share_note(const trii_share *share)
 {
-    const trii_step *step = trii_step_current();
-
-    noted.generation = step != NULL ? step->generation : 0;
-    noted.share = *share;
+    trii_cut_features_note(&(trii_cut_features){
+        .parts = share->parts, .whole = share->whole, .start = share->start, .n = share->n});
 }
 
 trii_share trii_share_noted(tri_group *group, int64_t n)
 {
-    const trii_step *step = trii_step_current();
-    trii_share share = noted.share;
-    bool is_this = step != NULL && noted.generation == step->generation && share.group == group;
+    const trii_cut_features noted = trii_cut_features_now();
+    trii_share share = {.group = group,
+                        .parts = (int)noted.parts,
+                        .block = 1,
+                        .whole = noted.whole,
+                        .start = noted.start,
+                        .n = noted.n};
 
-    if (is_this && n == share.n) /* of one of its parts */
+    if (share.parts > 0 && n == share.n) /* of one of its parts */
         share.parts = 1;
-    return is_this && n == share.n * share.parts
+    return share.parts > 0 && n == share.n * share.parts
                ? share
                : trii_share_of(group, n * tri_group_size(group), 1, 1);
 }
