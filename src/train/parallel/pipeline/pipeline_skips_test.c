@@ -55,6 +55,36 @@ static void stages_of_two_results(tri_module **stages, int n)
     }
 }
 
+/* The last column of the batch says which rows later stages are to mask. */
+static tri_tensor *take_off_mask(tri_module *self, tri_tensor *x)
+{
+    tri_tensor *last = tri_narrow(x, 1, PIPELINE_WIDTH - 1, 1);
+
+    (void)tri_forward(tri_module_submodule(self, "mask"), tri_gt(last, tri_mul_scalar(last, 0)));
+    return tri_forward(tri_module_submodule(self, "layer"),
+                       tri_narrow(x, 1, 0, PIPELINE_WIDTH - 1));
+}
+
+static tri_tensor *fill_masked(tri_module *self, tri_tensor *x)
+{
+    tri_tensor *mask = tri_forward(tri_module_submodule(self, "mask"), x);
+
+    return tri_forward(tri_module_submodule(self, "layer"), tri_masked_fill(tri_tanh(x), mask, 2));
+}
+
+static void stages_of_a_masked_batch(tri_module **stages, int n)
+{
+    for (int s = 0; s < n; s++) {
+        stages[s] = tri_module_simple("Masked", 1, s == 0 ? take_off_mask : fill_masked);
+        tri_module_add_child(stages[s], "layer",
+                             tri_nn_linear(PIPELINE_WIDTH - (s == 0),
+                                           s == n - 1 ? PIPELINE_OUT : PIPELINE_WIDTH, NULL));
+        tri_module_add_child(stages[s], "mask",
+                             s == 0 ? tri_nn_skip_save("mask")
+                                    : tri_nn_skip_take("mask", TRI_SKIP_ALONE));
+    }
+}
+
 static void compare_job(pipeline_job job, int ranks)
 {
     pipeline_result *want = pipeline_result_new();
@@ -123,6 +153,8 @@ static void other_stages_take_them_too(void **state)
     (void)state;
     compare_job(job, 4);
     job.build = stages_of_two_results;
+    compare_job(job, 4);
+    job.build = stages_of_a_masked_batch;
     compare_job(job, 4);
 }
 
