@@ -32,8 +32,9 @@
  * are those of the whole network, of which each rank restores its own.
  *
  * tri_save and tri_torch_save are calls of the same ranks and write one file of the whole network,
- * which the rank of the first stage holds meanwhile; tri_module_hash, of all ranks, is the hash of
- * it. tri_load and tri_module_load take what this rank has from a file of the whole network.
+ * tensor by tensor, so that none of them needs room for all; tri_module_hash, of all ranks, is the
+ * hash of it. tri_load and tri_module_load take what this rank has from a file of the whole
+ * network.
  *
  * What is over all gradients is over those of all stages: all ranks call tri_clip_grad_norm, and
  * get the norm that one process gets, bit for bit; likewise tri_grad_scaler, of which each rank has

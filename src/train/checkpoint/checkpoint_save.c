@@ -8,7 +8,6 @@
 
 #include <trireme/group.h>
 #include <trireme/optim.h>
-#include <trireme/torch_file.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -20,6 +19,7 @@
 #include "train/dist/unit.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
+#include "train/torch/torch_write.h"
 
 tri_status trii_check_module(tri_module *module, const char *call)
 {
@@ -90,14 +90,17 @@ static tri_status copy_whole(tri_module *module, whole *w)
 }
 
 static tri_status write_safetensors(const char *path, const tri_safetensors_entry *entries,
-                                    int64_t n)
+                                    int64_t n, const trii_feed *feed)
 {
-    return tri_safetensors_write(path, entries, n, &(tri_metadata){"format", "pt"}, 1);
+    const tri_metadata meta = {"format", "pt"};
+
+    return feed != NULL ? trii_safetensors_write_fed(path, entries, n, &meta, 1, feed)
+                        : tri_safetensors_write(path, entries, n, &meta, 1);
 }
 
 /* status: of this rank's arguments. */
 static tri_status save_whole(tri_module *module, const char *path, const char *call,
-                             tri_group *group, trii_file_write write, tri_status status)
+                             tri_group *group, const trii_file_kind *kind, tri_status status)
 {
     whole w = {NULL, 0, NULL, 0};
 
@@ -109,7 +112,7 @@ static tri_status save_whole(tri_module *module, const char *path, const char *c
     if (status == TRI_OK)
         status = copy_whole(module, &w);
     if (status == TRI_OK && w.entries != NULL)
-        status = write(path, w.entries, w.n);
+        status = kind->write(path, w.entries, w.n, NULL);
     trii_pages_free(w.data, w.bytes);
     trii_free(w.entries);
     return trii_module_agree(module, status);
@@ -118,7 +121,7 @@ static tri_status save_whole(tri_module *module, const char *path, const char *c
 /* --- of any module -------------------------------------------------------- */
 
 static tri_status save(tri_module *module, const char *path, const char *call,
-                       trii_file_write write)
+                       const trii_file_kind *kind)
 {
     trii_snapshot s = {.n_parts = 0};
     tri_status status = trii_need_text(path, call, "path");
@@ -127,26 +130,30 @@ static tri_status save(tri_module *module, const char *path, const char *call,
     if (status == TRI_OK)
         status = trii_check_module(module, call);
     if (stages_of(module) != NULL)
-        return trii_stages_save(module, path, call, write, status);
+        return trii_stages_save(module, path, call, kind, status);
     group = tri_module_status(module) == TRI_OK ? trii_group_of_state(module, NULL, NULL) : NULL;
     if (group != NULL) /* the others hear what is wrong here */
-        return save_whole(module, path, call, group, write, status);
+        return save_whole(module, path, call, group, kind, status);
     if (status == TRI_OK)
         status = trii_snapshot_take(&s, module, NULL, NULL, NULL, NULL);
     if (status == TRI_OK)
-        status = write(path, s.parts[0].entries, s.parts[0].n);
+        status = kind->write(path, s.parts[0].entries, s.parts[0].n, NULL);
     trii_snapshot_fini(&s);
     return status;
 }
 
 tri_status tri_save(tri_module *module, const char *path)
 {
-    return save(module, path, "tri_save", write_safetensors);
+    static const trii_file_kind safetensors = {write_safetensors, trii_safetensors_compare};
+
+    return save(module, path, "tri_save", &safetensors);
 }
 
 tri_status tri_torch_save(tri_module *module, const char *path)
 {
-    return save(module, path, "tri_torch_save", tri_torch_write);
+    static const trii_file_kind zip = {.write = trii_torch_write};
+
+    return save(module, path, "tri_torch_save", &zip);
 }
 
 /* --- arguments ------------------------------------------------------------ */

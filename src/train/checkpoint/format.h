@@ -86,6 +86,8 @@ tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry 
 tri_status trii_safetensors_write_fed(const char *path, const tri_safetensors_entry *entries,
                                       int64_t n, const tri_metadata *meta, int n_meta,
                                       const trii_feed *feed) TRI_MUST_CHECK;
+/* Of pointers to entries, for qsort: which of them is first in a file. */
+int trii_safetensors_compare(const void *a, const void *b);
 /* Where in the file its first byte is. */
 uint64_t trii_safetensors_offset(const tri_safetensors *file, const tri_safetensors_entry *entry);
 const char *trii_safetensors_path(const tri_safetensors *file); /* borrowed */

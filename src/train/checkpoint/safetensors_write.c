@@ -32,7 +32,7 @@ static const struct {
     [TRI_DTYPE_U8] = {"U8", 11},          [TRI_DTYPE_BOOL] = {"BOOL", 12},
 };
 
-static int compare_entries(const void *a, const void *b)
+int trii_safetensors_compare(const void *a, const void *b)
 {
     const tri_safetensors_entry *const *x = a, *const *y = b;
     int order = types[(*x)->dtype].order - types[(*y)->dtype].order;
@@ -242,7 +242,7 @@ static tri_status write_contents(const char *path, const contents *c, const tri_
     for (int64_t i = 0; i < c->n && status == TRI_OK; i++)
         sorted[i] = &c->entries[i];
     if (status == TRI_OK) {
-        qsort(sorted, (size_t)c->n, sizeof(*sorted), compare_entries);
+        qsort(sorted, (size_t)c->n, sizeof(*sorted), trii_safetensors_compare);
         status = build_header(sorted, c->n, meta, n_meta, root);
     }
     if (status == TRI_OK)

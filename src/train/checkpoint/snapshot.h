@@ -107,11 +107,16 @@ tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_modul
 
 /* --- stages_file.c -------------------------------------------------------- */
 
-/* What writes the tensors of a module into one file. */
-typedef tri_status (*trii_file_write)(const char *path, const tri_safetensors_entry *entries,
-                                      int64_t n);
+/* A format for the tensors of a module in one file. */
+typedef struct trii_file_kind {
+    /* feed: NULL: entries have data */
+    tri_status (*write)(const char *path, const tri_safetensors_entry *entries, int64_t n,
+                        const trii_feed *feed);
+    /* of pointers to entries, in the order in which it asks the feed; NULL: theirs */
+    int (*compare)(const void *a, const void *b);
+} trii_file_kind;
 /* Of a pipeline over several ranks, for `call`; status: of this rank's arguments. */
 tri_status trii_stages_save(tri_module *module, const char *path, const char *call,
-                            trii_file_write write, tri_status status) TRI_MUST_CHECK;
+                            const trii_file_kind *kind, tri_status status) TRI_MUST_CHECK;
 
 #endif

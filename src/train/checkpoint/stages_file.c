@@ -1,7 +1,10 @@
 /*
  * stages_file.c - tri_save and tri_torch_save of a pipeline: rank 0 writes one file of the whole
- * network, of which the others send it what their stages have, in the order of its state.
+ * network, tensor by tensor, of which the others send it what their stages have, in the order in
+ * which the file has them. So no rank holds more than its stages and one tensor.
  */
+#include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <trireme/group.h>
@@ -25,13 +28,22 @@ typedef struct told {
 typedef struct stages_file {
     const trii_stages *stages;
     tri_module *module;
+    const trii_file_kind *kind;
     int rank;
     bool is_written; /* by this pipeline; others, which have the same parts, only take part */
-    /* rank 0: of the whole network */
-    told *tolds;                    /* [count] */
-    tri_safetensors_entry *entries; /* [count] */
-    void *data;
-    size_t bytes; /* of the data; on other ranks of the largest entry */
+    bool leads;      /* this rank writes it */
+    /* [n], of the whole network where this rank leads, else of what it has */
+    int64_t n;
+    told *tolds;
+    tri_safetensors_entry *entries;      /* without data */
+    const tri_safetensors_entry **order; /* of the file */
+    int64_t *own;                        /* which of this rank's state it is; -1: another's */
+    void *room;                          /* for one tensor */
+    size_t bytes;
+    trii_opened opened;
+    tri_status status; /* of what has been collected here */
+    int64_t next;      /* leads: what it has is before this one of `order` */
+    bool peer_failed;  /* leads: and says itself why */
 } stages_file;
 
 enum { TAG = 1 };
@@ -77,103 +89,158 @@ static size_t bytes_of(const told *t)
 
 static tri_status take_lists(stages_file *f)
 {
-    size_t count = (size_t)f->stages->count;
+    size_t n = (size_t)(f->leads ? f->stages->count : tri_module_state_count(f->module));
 
-    if (f->rank > 0)
-        return TRI_OK;
-    f->tolds = trii_alloc(count + 1, sizeof(*f->tolds), "state entries");
-    f->entries = trii_alloc(count + 1, sizeof(*f->entries), "state entries");
-    return f->tolds != NULL && f->entries != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    f->tolds = trii_alloc(n + 1, sizeof(*f->tolds), "state entries");
+    f->entries = trii_alloc(n + 1, sizeof(*f->entries), "state entries");
+    f->order = trii_alloc(n + 1, sizeof(*f->order), "state entries");
+    f->own = trii_alloc(n + 1, sizeof(*f->own), "state entries");
+    return f->tolds != NULL && f->entries != NULL && f->order != NULL && f->own != NULL
+               ? TRI_OK
+               : TRI_ERR_NO_MEMORY;
 }
 
-/* What the file will have, and room for it. */
+static void put(stages_file *f, const told *t, int64_t own)
+{
+    tri_safetensors_entry *entry = &f->entries[f->n];
+
+    f->tolds[f->n] = *t;
+    *entry = (tri_safetensors_entry){.name = f->tolds[f->n].name,
+                                     .dtype = (tri_dtype)t->dtype,
+                                     .ndim = t->ndim,
+                                     .bytes = bytes_of(t)};
+    memcpy(entry->shape, t->shape, sizeof(entry->shape));
+    f->order[f->n] = entry;
+    f->own[f->n++] = own;
+    f->bytes = entry->bytes > f->bytes ? entry->bytes : f->bytes;
+}
+
+/* What the file will have, and room for the largest tensor. */
 static tri_status list(stages_file *f)
 {
     int64_t next = 0;
     tri_status status = TRI_OK;
 
+    assert(f->tolds != NULL && f->order != NULL); /* all ranks have their lists */
     for (int64_t i = 0; i < f->stages->count && status == TRI_OK; i++) {
         int from = (int)f->stages->entries[i].rank;
+        bool is_own = from == f->rank;
         told t;
 
-        if (from == f->rank)
-            t = tell(tri_module_state(f->module, next++));
-        if (from != f->rank && f->rank == 0)
+        if (is_own)
+            t = tell(tri_module_state(f->module, next));
+        if (!is_own && f->leads)
             status = tri_recv(f->stages->group, &t, sizeof(t), TRI_DTYPE_U8, from, TAG, NULL);
-        else if (from == f->rank && f->rank > 0)
+        else if (is_own && f->is_written && !f->leads)
             status = tri_send(f->stages->group, &t, sizeof(t), TRI_DTYPE_U8, 0, TAG, NULL);
-        if (status == TRI_OK && f->tolds != NULL) {
-            f->tolds[i] = t;
-            f->bytes += bytes_of(&t);
-        } else if (from == f->rank && bytes_of(&t) > f->bytes) {
-            f->bytes = bytes_of(&t);
-        }
+        if (status == TRI_OK && (is_own || f->leads))
+            put(f, &t, is_own ? next : -1);
+        next += is_own;
     }
-    return status == TRI_OK ? trii_pages_alloc(f->bytes, &f->data) : status;
+    if (f->kind->compare != NULL)
+        qsort(f->order, (size_t)f->n, sizeof(*f->order), f->kind->compare);
+    return status == TRI_OK ? trii_pages_alloc(f->bytes, &f->room) : status;
 }
 
-/* This rank's entry, whole; to: NULL if the pipeline writes nothing. */
-static tri_status collect(const stages_file *f, tri_tensor *tensor, trii_opened *opened, void *to,
-                          tri_status status)
+/* This rank's entry, whole; all ranks with parts of it come here, also after a failure. */
+static void collect(stages_file *f, int64_t own)
 {
-    status = trii_opened_next(opened, tensor, status);
+    tri_tensor *tensor = tri_module_state(f->module, own).tensor;
+    void *to = f->is_written ? f->room : NULL;
+
+    f->status = trii_opened_next(&f->opened, tensor, f->status);
     if (trii_tensor_is_cut(tensor))
-        return trii_whole_collect(tensor, to, status);
-    if (status == TRI_OK && trii_held_of(tensor) != NULL)
-        return trii_refuse_pieces("tri_save", "tri_checkpoint_save saves");
-    return status == TRI_OK && f->is_written
-               ? tri_tensor_copy_out(tensor, to, trii_whole_bytes(tensor))
+        f->status = trii_whole_collect(tensor, to, f->status);
+    else if (f->status == TRI_OK && trii_held_of(tensor) != NULL)
+        f->status = trii_refuse_pieces("tri_save", "tri_checkpoint_save saves");
+    else if (f->status == TRI_OK && to != NULL)
+        f->status = tri_tensor_copy_out(tensor, to, trii_whole_bytes(tensor));
+}
+
+/* --- ranks that do not write ---------------------------------------------- */
+
+/* One that has failed says so, for rank 0 waits. */
+static tri_status send_on(const stages_file *f, size_t bytes)
+{
+    int32_t failed = f->status != TRI_OK;
+    tri_status status = tri_send(f->stages->group, &failed, 1, TRI_DTYPE_I32, 0, TAG, NULL);
+
+    return status == TRI_OK && failed == 0
+               ? tri_send(f->stages->group, f->room, bytes, TRI_DTYPE_U8, 0, TAG, NULL)
                : status;
 }
 
-/* A rank that has failed sends all the same, for rank 0 waits. */
-static tri_status pass(const stages_file *f, int from, char *at, size_t bytes, tri_status status)
+static tri_status send_all(stages_file *f)
 {
-    tri_status passed = TRI_OK;
+    for (int64_t k = 0; k < f->n; k++) {
+        tri_status sent = TRI_OK;
 
-    if (f->rank == 0 && from > 0)
-        passed = tri_recv(f->stages->group, at, bytes, TRI_DTYPE_U8, from, TAG, NULL);
-    else if (f->rank > 0 && from == f->rank)
-        passed = tri_send(f->stages->group, at, bytes, TRI_DTYPE_U8, 0, TAG, NULL);
-    return status == TRI_OK ? passed : status;
-}
-
-static tri_status fill(stages_file *f)
-{
-    trii_opened opened = {NULL, NULL, NULL};
-    char *at = f->data;
-    int64_t next = 0;
-    tri_status status = TRI_OK;
-
-    for (int64_t i = 0; i < f->stages->count; i++) {
-        int from = (int)f->stages->entries[i].rank;
-        size_t bytes = f->tolds != NULL ? bytes_of(&f->tolds[i]) : 0;
-
-        if (from == f->rank) {
-            tri_tensor *tensor = tri_module_state(f->module, next++).tensor;
-
-            bytes = trii_whole_bytes(tensor);
-            status = collect(f, tensor, &opened, f->is_written ? at : NULL, status);
-        }
-        if (f->is_written && bytes > 0)
-            status = pass(f, from, at, bytes, status);
-        if (f->tolds == NULL)
+        if (f->order[k]->bytes == 0)
             continue;
-        f->entries[i] = (tri_safetensors_entry){.name = f->tolds[i].name,
-                                                .dtype = (tri_dtype)f->tolds[i].dtype,
-                                                .ndim = f->tolds[i].ndim,
-                                                .data = at,
-                                                .bytes = bytes};
-        memcpy(f->entries[i].shape, f->tolds[i].shape, sizeof(f->entries[i].shape));
-        at += bytes;
+        collect(f, f->own[f->order[k] - f->entries]);
+        if (f->is_written)
+            sent = send_on(f, f->order[k]->bytes);
+        f->status = f->status == TRI_OK ? sent : f->status;
     }
-    return trii_opened_end(&opened, status);
+    return f->status;
 }
+
+/* --- the one that writes -------------------------------------------------- */
+
+static tri_status fetch(stages_file *f, int64_t index)
+{
+    int from = (int)f->stages->entries[index].rank;
+    int32_t failed = 0;
+    tri_status status;
+
+    if (f->own[index] >= 0) {
+        collect(f, f->own[index]);
+        return f->status;
+    }
+    status = tri_recv(f->stages->group, &failed, 1, TRI_DTYPE_I32, from, TAG, NULL);
+    if (status != TRI_OK)
+        return status;
+    f->peer_failed |= failed != 0;
+    if (failed != 0)
+        return TRII_FAIL(TRI_ERR_ABORTED, "rank %d has failed", from);
+    return tri_recv(f->stages->group, f->room, f->entries[index].bytes, TRI_DTYPE_U8, from, TAG,
+                    NULL);
+}
+
+static tri_status give(void *arg, int64_t index, const trii_sink *to)
+{
+    stages_file *f = arg;
+    tri_status status;
+
+    while (f->order[f->next++] != &f->entries[index])
+        ;
+    status = fetch(f, index);
+    return status == TRI_OK ? to->put(to->arg, f->room, f->entries[index].bytes) : status;
+}
+
+/* Where writing has failed, takes what the others still send. */
+static tri_status write_all(stages_file *f, const char *path)
+{
+    tri_status status = f->kind->write(path, f->entries, f->n, &(trii_feed){give, f});
+    char line[TRII_ERR_BYTES];
+
+    if (status == TRI_OK)
+        return TRI_OK;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    for (; f->next < f->n && tri_group_status(f->stages->group) == TRI_OK; f->next++)
+        if (f->order[f->next]->bytes > 0)
+            (void)fetch(f, f->order[f->next] - f->entries);
+    trii_err_set("%s", line);
+    return f->peer_failed ? TRI_OK : status;
+}
+
+/* --- all of it ------------------------------------------------------------ */
 
 tri_status trii_stages_save(tri_module *module, const char *path, const char *call,
-                            trii_file_write write, tri_status status)
+                            const trii_file_kind *kind, tri_status status)
 {
-    stages_file f = {.stages = tri_module_unwrapped(module)->stages, .module = module};
+    stages_file f = {
+        .stages = tri_module_unwrapped(module)->stages, .module = module, .kind = kind};
     tri_group *sharers = trii_sharers(module);
 
     f.rank = tri_group_rank(f.stages->group);
@@ -183,19 +250,21 @@ tri_status trii_stages_save(tri_module *module, const char *path, const char *ca
         status = trii_stages_agree(module, sharers, tri_run());
     if (status == TRI_OK)
         status = choose(&f);
-    if (status == TRI_OK && f.is_written)
+    f.leads = f.is_written && f.rank == 0;
+    if (status == TRI_OK)
         status = take_lists(&f);
     status = trii_ranks_agree(f.stages->group, status);
-    if (status == TRI_OK && f.is_written)
+    if (status == TRI_OK)
         status = list(&f);
     status = trii_stages_agree(module, sharers, status);
-    if (status == TRI_OK)
-        status = fill(&f);
-    status = trii_ranks_agree(f.stages->group, status);
-    if (status == TRI_OK && f.entries != NULL)
-        status = write(path, f.entries, f.stages->count);
-    trii_pages_free(f.data, f.bytes);
+    if (status == TRI_OK) {
+        status = f.leads ? write_all(&f, path) : send_all(&f);
+        status = trii_opened_end(&f.opened, status);
+    }
+    trii_pages_free(f.room, f.bytes);
     trii_free(f.tolds);
     trii_free(f.entries);
+    trii_free(f.order);
+    trii_free(f.own);
     return trii_stages_agree(module, sharers, status);
 }

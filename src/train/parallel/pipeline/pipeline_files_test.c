@@ -2,6 +2,7 @@
  * share the optimizer, and by one process, with the bits that were saved. */
 #include "testing/pipeline_shared.h"
 #include "testing/scratch.h"
+#include "train/tensor/persistent.h"
 
 enum { M = 2, ROWS = 8, STEPS = 3, STAGES = 6 };
 
@@ -459,6 +460,54 @@ static void writers_tell_all_ranks_of_a_failure(void **state)
     scratch_end(&s);
 }
 
+/* Files that one rank cannot write, or of which one has nothing to send: all ranks hear of it, and
+ * what is there stays. */
+static const char *stopped_rank(rank_env *env)
+{
+    const char *path = env->arg;
+    trii_held held = {0};
+    tri_group *group = NULL;
+    tri_module *model;
+    tri_tensor *weight;
+    uint64_t hash[2];
+    char beyond[300];
+
+    snprintf(beyond, sizeof(beyond), "%s/beyond", path);
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    model = tri_pipeline_split(build(false), NULL, 3, &(tri_pipeline_options){.group = group});
+    RANK_TRY(env, tri_save(model, path));
+    RANK_TRY(env, tri_module_hash(model, &hash[0]));
+    for (int i = 0; i < 2; i++) {
+        RANK_FAILS(env, (i == 0 ? tri_save : tri_torch_save)(model, beyond), TRI_ERR_IO, "rank 0");
+        weight = tri_module_state(model, 0).tensor;
+        held.tensor = weight; /* it says that others have the rest */
+        weight->held = env->rank == 1 ? &held : NULL;
+        RANK_FAILS(env, (i == 0 ? tri_save : tri_torch_save)(model, path), TRI_ERR_UNSUPPORTED,
+                   "rank 1: tri_save: nothing makes");
+        weight->held = NULL;
+    }
+    RANK_TRY(env, tri_load(model, path, NULL));
+    RANK_TRY(env, tri_module_hash(model, &hash[1]));
+    if (hash[0] != hash[1])
+        return RANK_FAIL(env, "rank %d: the file is not what was saved last", env->rank);
+    RANK_TRY(env, tri_save(model, path));
+    tri_module_destroy(model);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void files_that_cannot_be_written_are_told_of(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(3, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, stopped_rank,
+                (void *)(uintptr_t)scratch_path(&s, "file.safetensors"));
+    assert_int_equal(scratch_count(s.dir), 1);
+    scratch_end(&s);
+}
+
 static tri_status save_or_restore(int way, const char *folder, tri_checkpoint_writer *writer,
                                   tri_module *model, tri_optimizer *opt)
 {
@@ -576,6 +625,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_load_what_one_process_saves),
     cmocka_unit_test(files_and_hashes_are_those_of_one_process),
     cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
+    cmocka_unit_test(files_that_cannot_be_written_are_told_of),
     cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
 };
 
