@@ -6,7 +6,8 @@
  * stops. The first half records the gradients of these. It puts off those of other operands where
  * the rule records each operand's gradient on its own (products and convolutions, whose gradients
  * of weights are half of the work); rules that make all gradients in one kernel are called once, in
- * the first half.
+ * the first half. A bias stays there, too: its gradient is a sum that is fused with what gives its
+ * terms, and under autocast adds them before they are rounded to 16 bits.
  *
  * Both halves add up what comes to a value in the order of one walk, last reader first: where the
  * first half has put off one reader of a value, or the second half has one anyway, earlier readers
@@ -76,6 +77,8 @@ bool trii_backward_is_on_the_way(const trii_backward *b)
     return false;
 }
 
+#define BIAS 2 /* of these operations, which operand it is */
+
 /* Its rule records each operand's gradient on its own. */
 static bool is_divided(const trii_node *node)
 {
@@ -92,7 +95,7 @@ uint64_t trii_backward_put_off(const trii_backward *b, const trii_node *node, bo
         trii_vid in = trii_backward_operand(b, node, i);
 
         if (!needs[i] || b->ways[in] == TRII_WAY_ON ||
-            (!divided && b->ways[in] != TRII_WAY_PUT_OFF))
+            ((!divided || i == BIAS) && b->ways[in] != TRII_WAY_PUT_OFF))
             continue;
         b->ways[in] = TRII_WAY_PUT_OFF;
         left |= UINT64_C(1) << i;

@@ -8,6 +8,7 @@ typedef struct case_of_halves {
     tri_pipeline_schedule schedule;
     int stages;
     bool recompute, autocast;
+    bool plain;       /* layers alone */
     uint64_t hash[2]; /* what each of two ranks ends with */
 } case_of_halves;
 
@@ -26,6 +27,11 @@ static tri_tensor *knot_forward(tri_module *self, tri_tensor *x)
     return tri_add(y, tri_mul_scalar(tri_softmax(tri_matmul(x, w), -1), 0.5));
 }
 
+static tri_tensor *layer_forward(tri_module *self, tri_tensor *x)
+{
+    return tri_tanh(tri_linear(x, tri_module_find(self, "w"), tri_module_find(self, "v")));
+}
+
 static void add_vector(tri_module *self, const char *name, double phase)
 {
     float v[WIDTH];
@@ -35,16 +41,17 @@ static void add_vector(tri_module *self, const char *name, double phase)
     tri_module_add_parameter(self, name, tri_tensor_from(TRI_SHAPE(WIDTH), TRI_DTYPE_F32, v));
 }
 
-static tri_module *knot_create(int number)
+static tri_module *stage_create(int number, bool plain)
 {
-    tri_module *self = tri_module_simple("Knot", 0, knot_forward);
+    tri_module *self = tri_module_simple("Stage", 0, plain ? layer_forward : knot_forward);
     float w[WIDTH * WIDTH];
 
     for (int i = 0; i < WIDTH * WIDTH; i++)
         w[i] = (float)sin(1.7 * i + number);
     tri_module_add_parameter(self, "w", tri_tensor_from(TRI_SHAPE(WIDTH, WIDTH), TRI_DTYPE_F32, w));
     add_vector(self, "v", number);
-    add_vector(self, "u", number + 0.5);
+    if (!plain)
+        add_vector(self, "u", number + 0.5);
     return self;
 }
 
@@ -58,7 +65,7 @@ static const char *train(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     for (int s = 0; s < c->stages; s++) {
-        stages[s] = knot_create(s);
+        stages[s] = stage_create(s, c->plain);
         tri_module_set_recompute(stages[s], c->recompute);
     }
     pipe =
@@ -126,10 +133,17 @@ static void casts_of_weights_are_shared(void **state)
     compare_all((case_of_halves){.autocast = true, .recompute = true});
 }
 
+static void biases_sum_what_is_not_rounded(void **state)
+{
+    (void)state;
+    compare_all((case_of_halves){.autocast = true, .plain = true});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gradients_add_up_in_one_order),
     cmocka_unit_test(what_is_computed_again_is_so_once),
     cmocka_unit_test(casts_of_weights_are_shared),
+    cmocka_unit_test(biases_sum_what_is_not_rounded),
 };
 
 TEST_MAIN(tests)
