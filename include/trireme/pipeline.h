@@ -12,8 +12,9 @@
  *
  * It computes what one process does that calls tri_backward for each micro-batch (loss times its
  * share of the samples) and then updates once. All schedules give the same bits: gradients are
- * added in the order of the micro-batches in each of them. Dropout draws the numbers of that
- * process, if all ranks have its seed and stages draw as often for each micro-batch.
+ * added in the order of the micro-batches in each of them (of a parameter that several stages have,
+ * in the order in which the schedule comes to these). Dropout draws the numbers of that process, if
+ * all ranks have its seed and stages draw as often for each micro-batch.
  *
  * tri_pipeline_step only records, as a forward does, so the update is part of the same step; the
  * order in which a rank records is the schedule. Messages are sent and received while the rank
