@@ -17,8 +17,9 @@ typedef struct poor_work {
     bool alone; /* what fails may be this rank's alone, as the others hear when it leaves */
 } poor_work;
 
-/* The allocation that fails, 0 = none; how many there were, of the rank that has been there. */
-static long poor_at, poor_calls;
+/* The allocation that fails, 0 = none; how many there were at most, of the rank that has been
+ * there. */
+static long poor_at, poor_calls, poor_from;
 static bool poor_now;
 
 /* here: whether this is the rank and the place. */
@@ -27,15 +28,15 @@ static inline void poor_begin(bool here)
     if (!here)
         return;
     poor_now = true;
-    poor_calls = trii_alloc_calls();
+    poor_from = trii_alloc_calls();
     trii_alloc_fail_at(poor_at);
 }
 
 static inline void poor_end(void)
 {
     trii_alloc_fail_at(0);
-    if (poor_now)
-        poor_calls = trii_alloc_calls() - poor_calls;
+    if (poor_now && trii_alloc_calls() - poor_from > poor_calls)
+        poor_calls = trii_alloc_calls() - poor_from;
     poor_now = false;
 }
 

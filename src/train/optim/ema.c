@@ -259,6 +259,8 @@ static tri_status record_swap(tri_ema *e, trii_step *step)
         trii_home_changed(e->list[i].param, e->list[i].home);
     for (int i = 0; i < e->n && status == TRI_OK; i++)
         status = trii_home_gather(e->list[i].param, e->list[i].home, step);
+    for (int i = 0; i < e->n && status != TRI_OK; i++)
+        status = trii_home_tell(e->list[i].param, e->list[i].home, status);
     return status;
 }
 

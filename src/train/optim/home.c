@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "train/dist/unit.h"
+#include "train/dist/unit_collective.h"
 #include "train/optim/optimizer.h"
 
 tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const char *owner,
@@ -49,6 +49,13 @@ void trii_home_changed(tri_tensor *tensor, const tri_tensor *home)
 {
     if (home != tensor)
         trii_unit_changed(trii_unit_of(tensor), tensor->placed->index);
+}
+
+tri_status trii_home_tell(const tri_tensor *tensor, const tri_tensor *home, tri_status status)
+{
+    return home != tensor && status == TRI_ERR_NO_MEMORY
+               ? trii_unit_tell(trii_unit_of(tensor), status)
+               : status;
 }
 
 tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home, trii_step *step)

@@ -596,6 +596,8 @@ static tri_status step_with(tri_optimizer *o, tri_tensor *found, const trii_give
     o->n_clips = 0;
     if (status == TRI_OK)
         return TRI_OK;
+    for (int i = 0; i < o->n_params; i++)
+        status = trii_home_tell(o->params[i].tensor, o->params[i].home, status);
     trii_step_fail(step, status); /* what was recorded must not run when the step ends */
     return trii_step_run(step);
 }

@@ -139,6 +139,9 @@ tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
 void trii_home_changed(tri_tensor *tensor, const tri_tensor *home);
 tri_status trii_home_gather(tri_tensor *tensor, const tri_tensor *home,
                             trii_step *step) TRI_MUST_CHECK;
+/* The others wait for the home of a rank that has no memory: they hear of it. The line stays. */
+tri_status trii_home_tell(const tri_tensor *tensor, const tri_tensor *home,
+                          tri_status status) TRI_MUST_CHECK;
 /* home.c: fails (STATE) unless a parameter has the home that it had when that was noted. `owner`:
  * who has noted it, for messages. */
 tri_status trii_home_stays(tri_tensor *tensor, const tri_tensor *home, const char *owner,

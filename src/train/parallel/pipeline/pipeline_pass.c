@@ -618,8 +618,7 @@ static tri_tensor *give_up(const pass *t, tri_status status)
     char line[TRII_ERR_BYTES];
 
     (void)snprintf(line, sizeof(line), "%s", tri_last_error());
-    if (t->p->group != NULL)
-        tri_group_abort(t->p->group, line);
+    trii_pipeline_abort(t->p, line);
     trii_pipeline_replicas_abort(t->inputs->model, line);
     trii_err_set("%s", line);
     if (t->step != NULL && t->step->failed == TRI_OK)
