@@ -122,6 +122,11 @@ static void tensors_go_there_and_back(void **state)
     CKPT(0, "1 tensor, 8 bytes in ", "convert", ckpt_golden(torch[0]), a, "--prefix=list.");
     CKPT(1, "tensor types.uint16 is of uint16", "convert", ckpt_golden(torch[0]), a, "--all");
     CKPT(1, "no tensor's name begins with zz", "convert", ckpt_golden(torch[0]), a, "--prefix=zz");
+    /* as Lightning writes it: below "state_dict", where tri_load finds the prefix, too */
+    CKPT(0, "2 tensors, 32 bytes in ", "convert", ckpt_golden("torch/lightning-2.13.pth"), a,
+         "--prefix=model.");
+    assert_same_tensors(a, ckpt_golden("torch/lightning-2.13.pth"), "state_dict.model.");
+    CKPT(0, "1 tensor, 8 bytes in ", "convert", ckpt_golden(torch[0]), a, "--prefix=list.");
     CKPT(1, "not a file", "convert", ckpt_golden(torch[0]), f.dir, "--to=torch");
     /* A failure leaves what was there, and nothing else. */
     CKPT(0, "1 tensor, 8 bytes", "show", a);

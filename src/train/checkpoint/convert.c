@@ -71,13 +71,28 @@ static tri_status give(void *arg, int64_t index, const trii_sink *to)
     return trii_tensor_stream_give(&c->from, c->index_of[index], &(trii_sink){pass, c});
 }
 
+static bool has_prefix(const trii_tensor_stream *from, const char *prefix)
+{
+    for (int64_t i = 0; i < from->n; i++)
+        if (strncmp(from->entries[i].name, prefix, strlen(prefix)) == 0)
+            return true;
+    return false;
+}
+
+/* A prefix is one of all names or, as in tri_load, of those of the module's state. */
 static tri_status open_from(converter *c)
 {
     const trii_conversion *what = c->what;
-    tri_status status = trii_tensor_stream_open(
-        what->from, what->prefix != NULL ? TRII_WEIGHTS_ALL : TRII_WEIGHTS_STATE, &c->from);
+    tri_status status = TRI_OK;
 
-    if (status != TRI_ERR_FORMAT || what->prefix != NULL)
+    if (what->prefix != NULL) {
+        status = trii_tensor_stream_open(what->from, TRII_WEIGHTS_ALL, &c->from);
+        if (status != TRI_OK || has_prefix(&c->from, what->prefix))
+            return status;
+        trii_tensor_stream_close(&c->from);
+    }
+    status = trii_tensor_stream_open(what->from, TRII_WEIGHTS_STATE, &c->from);
+    if (status != TRI_ERR_FORMAT)
         return status;
     /* Perhaps there is only no usual key: all of it. */
     trii_tensor_stream_close(&c->from);

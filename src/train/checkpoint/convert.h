@@ -25,8 +25,9 @@ typedef struct trii_conversion {
     const char *to;
     trii_convert_kind kind; /* of `to` */
     uint64_t shard_bytes;   /* HUB: trii_hub's */
-    const char *prefix;     /* only tensors whose names begin with it, which is dropped. NULL: a
-                             * module's state, where tri_load would find it; "": all */
+    const char *prefix;     /* only tensors whose names begin with it, which is dropped: of all or,
+                             * where there is none, of a module's state. NULL: that state, where
+                             * tri_load would find it; "": all */
     const trii_renaming *renamings; /* [n_renamings]: then; the first that fits */
     int n_renamings;
     tri_dtype dtype; /* of floats of 16 bits and more; NONE: as they are */
