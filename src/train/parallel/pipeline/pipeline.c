@@ -262,15 +262,6 @@ static tri_status find_group(const tri_pipeline_options *opt, tri_group **group_
     return status == TRI_OK ? trii_group_takes_host_memory(*group_out) : status;
 }
 
-void trii_pipeline_abort(const trii_pipeline *p, const char *why)
-{
-    if (p->group != NULL)
-        tri_group_abort(p->group, why);
-    for (int i = 0; i < p->n_ties; i++)
-        if (p->ties[i].group != NULL)
-            tri_group_abort(p->ties[i].group, why);
-}
-
 static tri_status give_up(const trii_pipeline *p, tri_status status)
 {
     char line[TRII_ERR_BYTES];

@@ -42,8 +42,6 @@ typedef struct trii_pipeline_recipe {
  * the example; only records. */
 tri_status trii_pipeline_costs(tri_module *net, tri_module *const *modules, int n,
                                tri_tensor *example, int64_t *costs_out) TRI_MUST_CHECK;
-/* The others, who wait for this rank in one of the pipeline's groups, hear why it gives up. */
-void trii_pipeline_abort(const trii_pipeline *p, const char *why);
 tri_module *trii_pipeline_make(const trii_pipeline_recipe *recipe);
 
 /* pipeline_places.c: where this rank's tensors are in the state of the whole network, as they say

@@ -300,3 +300,12 @@ tri_status trii_pipeline_ties_end(trii_pipeline *p, trii_step *step)
     tri_no_grad_end();
     return status;
 }
+
+void trii_pipeline_abort(const trii_pipeline *p, const char *why)
+{
+    if (p->group != NULL)
+        tri_group_abort(p->group, why);
+    for (int i = 0; i < p->n_ties; i++)
+        if (p->ties[i].group != NULL)
+            tri_group_abort(p->ties[i].group, why);
+}

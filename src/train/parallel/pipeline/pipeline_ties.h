@@ -31,4 +31,8 @@ void trii_pipeline_ties_free(trii_pipeline *p);
 tri_status trii_pipeline_ties_begin(trii_pipeline *p, trii_step *step) TRI_MUST_CHECK;
 tri_status trii_pipeline_ties_end(trii_pipeline *p, trii_step *step) TRI_MUST_CHECK;
 
+/* The others, which wait for this rank in the pipeline's group or in one of these, hear why it
+ * gives up. */
+void trii_pipeline_abort(const trii_pipeline *p, const char *why);
+
 #endif
