@@ -7,7 +7,7 @@
 
 enum { WATCHDOG_S = 50, WIDTH = 4, ROWS = 3 };
 
-typedef enum place { SPLIT, STEPPED, CUT } place;
+typedef enum place { SPLIT, STEPPED, CUT, COPIED } place;
 
 typedef struct poor_job {
     place where;
@@ -91,10 +91,22 @@ static tri_status cut(const rank_env *env, tri_group *group)
     return tri_parallelize(made, group, rules, 2);
 }
 
+/* Two of four ranks each have a copy. */
+static tri_status copy(const rank_env *env, tri_group *group)
+{
+    static const tri_parallel_rule rule = {.module = "", .style = TRI_COLWISE, .block = 2};
+
+    made = tri_nn_linear(WIDTH, WIDTH, NULL);
+    fail_at(env, COPIED);
+    return tri_parallelize(made, group, &rule, 1);
+}
+
 static tri_status train(rank_env *env, tri_group *group)
 {
     const poor_job *j = env->arg;
 
+    if (j->where == COPIED)
+        return copy(env, group);
     return j->where == CUT ? cut(env, group) : step_through(env, group);
 }
 
@@ -115,7 +127,7 @@ static void torture(place where, int rank)
     const tri_group_options options = {.engine = "shm", .timeout_ms = 5000};
     poor_job job = {.where = where, .rank = rank};
 
-    run_processes(2, &options, each_allocation_fails, &job, NULL, WATCHDOG_S);
+    run_processes(where == COPIED ? 4 : 2, &options, each_allocation_fails, &job, NULL, WATCHDOG_S);
 }
 
 static void all_hear_of_a_rank_without_memory_when_a_pipeline_is_made(void **state)
@@ -140,6 +152,7 @@ static void all_hear_of_one_when_layers_are_cut(void **state)
 {
     (void)state;
     torture(CUT, 1);
+    torture(COPIED, 3);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -362,10 +362,10 @@ static tri_status parallelize(parallelizing *p)
     if (status != TRI_OK || tri_group_size(p->group) == 1)
         return status;
     status = tri_module_broadcast(p->root, p->group, 0);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
         status = find_all_sharers(p);
-    if (status == TRI_OK)
-        status = trii_ranks_agree(p->group, copy_parts(p));
+        status = trii_ranks_agree(p->group, status == TRI_OK ? copy_parts(p) : status);
+    }
     if (status == TRI_OK)
         take_place(p);
     return status;
