@@ -29,6 +29,7 @@ typedef struct traffic {
     trii_traffic_grad grad; /* NULL: the kind's own */
     trii_awaited awaited;   /* its gradient */
     trii_vid answer;        /* recv: the token of the gradient's send; NO_VALUE: none yet */
+    bool for_backward;      /* recv: tri_gradients sends none */
     size_t elements[];      /* all_to_all_v: what goes to each rank, then what comes from each */
 } traffic;
 
@@ -344,9 +345,11 @@ static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_v
 {
     traffic *t = (traffic *)node->host;
 
-    trii_await_no_more(&t->awaited);
     (void)needs;
     (void)grad_in;
+    if (t->for_backward && trii_step_walks_for_inputs(step))
+        return TRI_OK;
+    trii_await_no_more(&t->awaited);
     return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &t->answer);
 }
 
@@ -666,6 +669,11 @@ tri_status trii_traffic_answer_zeros(trii_step *step, trii_vid received)
         return status;
     trii_await_no_more(&t->awaited);
     return send_value(step, t->group, zeros, t->peer, t->tag ^ GRADIENT_TAG, &t->answer);
+}
+
+void trii_traffic_for_backward(trii_step *step, trii_vid received)
+{
+    traffic_of(step, received)->for_backward = true;
 }
 
 void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)

@@ -74,6 +74,9 @@ typedef struct trii_after {
 tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
                             bool requires_grad, int peer, int tag, const trii_after *after,
                             trii_vid *out) TRI_MUST_CHECK;
+/* The peer waits for one gradient, that of the backward: tri_gradients goes no further than here,
+ * and sends none. */
+void trii_traffic_for_backward(trii_step *step, trii_vid received);
 /* The token of the send of its gradient, once that is recorded; NO_VALUE before. */
 trii_vid trii_traffic_answer(const trii_step *step, trii_vid received);
 /* The peer waits for a gradient: where no backward has recorded one, none ever will, it gets zeros.

@@ -214,9 +214,11 @@ static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
     status = trii_record_recv(t->step, p->group, &note->type, note->requires_grad,
                               trii_pipeline_rank_of(&p->shape, edge.from),
                               trii_pipeline_tag(p, &edge, microbatch), &first, &at->received);
-    if (status == TRI_OK)
-        trii_traffic_is_for(t->step, at->received, "tri_pipeline (input of a stage)");
-    return status;
+    if (status != TRI_OK)
+        return status;
+    trii_traffic_is_for(t->step, at->received, "tri_pipeline (input of a stage)");
+    trii_traffic_for_backward(t->step, at->received);
+    return TRI_OK;
 }
 
 /* Waits for the note that comes before this micro-batch, if one does. */

@@ -1,5 +1,5 @@
 /* pipeline_results_test.c - what stages may give to the next: what they got, a parameter, something
- * without a gradient; and layers that are not trained. */
+ * without a gradient, a derivative of their own; and layers that are not trained. */
 /* ctest: also=TRI_EAGER=1 */
 #include "testing/pipeline_ranks.h"
 
@@ -141,6 +141,38 @@ static void a_stage_may_give_what_it_has(void **state)
     compare(stages_with_a_parameter);
 }
 
+/* --- differentiated by the stage itself ----------------------------------- */
+
+/* A penalty on gradients is such a stage. */
+static tri_tensor *with_its_derivative(tri_module *self, tri_tensor *x)
+{
+    tri_tensor *y = tri_forward(tri_module_submodule(self, "layer"), x), *slope = NULL;
+    tri_tensor *sum = tri_sum(tri_square(y), NULL, 0, false);
+
+    if (tri_gradients(&sum, 1, &x, 1, &(tri_gradients_options){.create_graph = true}, &slope) !=
+        TRI_OK)
+        return NULL;
+    return tri_add(y, tri_narrow(slope, 1, 0, tri_tensor_size(y, 1)));
+}
+
+static void stages_that_differentiate(tri_module **stages, int n)
+{
+    stages[0] = tri_nn_sequential(layer(0, n), tri_nn_skip_save("a"));
+    for (int s = 1; s < n; s++) {
+        stages[s] = tri_module_simple("Slope", 0, with_its_derivative);
+        tri_module_add_child(
+            stages[s], "layer",
+            s < n - 1 ? layer(s, n)
+                      : tri_nn_sequential(tri_nn_skip_take("a", TRI_SKIP_ADD), layer(s, n)));
+    }
+}
+
+static void a_stage_may_differentiate(void **state)
+{
+    (void)state;
+    compare(stages_that_differentiate);
+}
+
 /* --- not trained ---------------------------------------------------------- */
 
 static void stages_of_which_two_are_frozen(tri_module **stages, int n)
@@ -174,6 +206,7 @@ static void parts_of_the_network_may_be_frozen(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stage_may_give_no_gradients),
     cmocka_unit_test(a_stage_may_give_what_it_has),
+    cmocka_unit_test(a_stage_may_differentiate),
     cmocka_unit_test(parts_of_the_network_may_be_frozen),
 };
 

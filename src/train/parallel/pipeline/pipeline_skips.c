@@ -348,6 +348,7 @@ static tri_status receive(trii_skip_pass *t, int hop, const trii_skip_place *at)
     if (status != TRI_OK)
         return status;
     trii_traffic_is_for(t->step, value, "tri_pipeline (saved tensor of a stage)");
+    trii_traffic_for_backward(t->step, value);
     *cell = (trii_skip_cell){trii_handle_recorded(t->step, value), at->stage};
     return TRI_OK;
 }
