@@ -80,7 +80,7 @@ static void forward_tile(const trii_flash_run *run, const trii_flash_tile *tile,
                         .pack = p->pack};
 
     g.a = trii_flash_read(f, run->args[f->arg_k], &f->k, at, tile->n_s, p->wide, &g.a_row);
-    f->kernels->gemm(&g);
+    trii_flash_scores(f, tile, g);
     trii_flash_mask(run, tile, p->s);
     f->kernels->tile_softmax(&scores, p->max, p->sum, p->factor);
     if (f->arg_key >= 0) {
@@ -103,7 +103,7 @@ static void forward_tile(const trii_flash_run *run, const trii_flash_tile *tile,
                          .pack = p->pack,
                          .add = tile->s > 0};
     g.b = trii_flash_read(f, run->args[f->arg_v], &f->v, at, tile->n_s, p->wide, &g.b_row);
-    f->kernels->gemm(&g);
+    trii_flash_over_keys(f, tile, g);
 }
 
 /* Divides by the sums, and writes the rows and the logarithms. */

@@ -57,6 +57,15 @@ void trii_flash_write(const trii_flash *f, void *data, const trii_flash_rows *ro
                       const int64_t at[3], int64_t n, const float *from, int64_t stride);
 /* Scores that the mask or causality rules out become -inf; an additive mask is added. */
 void trii_flash_mask(const trii_flash_run *run, const trii_flash_tile *tile, float *s);
+/* Products of a tile. On the diagonal of a causal one the first half of the queries sees no key of
+ * the second half, so that quarter is left out: its scores are 0 (and masked afterwards), and its
+ * weights, which are 0, are not multiplied. */
+/* scores [n_s, TILE] = keys queries^T: rows are keys, columns are queries. */
+void trii_flash_scores(const trii_flash *f, const trii_flash_tile *tile, trii_gemm_args g);
+/* Rows are queries, and what is summed is over keys. */
+void trii_flash_over_keys(const trii_flash *f, const trii_flash_tile *tile, trii_gemm_args g);
+/* Rows are keys, and what is summed is over queries. */
+void trii_flash_over_queries(const trii_flash *f, const trii_flash_tile *tile, trii_gemm_args g);
 /* keep [n_s, TILE]: 0, or 1 / (1 - p). */
 void trii_flash_keep(const trii_flash_run *run, const trii_flash_tile *tile, float *keep);
 /* Keys that some of these queries may look at. */

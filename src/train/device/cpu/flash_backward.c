@@ -59,14 +59,14 @@ typedef struct band {
 } band;
 
 /* c += a b, where the rows of b are these */
-static void add_product(const trii_flash *f, const parts *p, const row_block *b, trii_gemm_args g)
+static trii_gemm_args adding(const parts *p, const row_block *b, trii_gemm_args g)
 {
     g.b = b->at;
     g.b_row = b->stride;
     g.b_col = 1;
     g.pack = p->pack;
     g.add = true;
-    f->kernels->gemm(&g);
+    return g;
 }
 
 /* scores = rows columns^T, with the columns turned already */
@@ -86,7 +86,7 @@ static void score(const trii_flash *f, const parts *p, const row_block *a, const
                               .ldc = TRII_TILE,
                               .pack = p->pack};
 
-    f->kernels->gemm(&g);
+    trii_flash_scores(f, tile, g);
 }
 
 static void multiply_rows(const trii_flash *f, const trii_flash_tile *tile, float *x,
@@ -106,6 +106,7 @@ static void backward_tile(const trii_flash_run *run, const trii_flash_tile *tile
     const trii_tile tiles = {
         .s = p->s, .ds = p->ds, .keys = tile->n_s, .vector = trii_flash_columns(f, tile->n_t)};
     row_block k, v;
+    trii_gemm_args g;
 
     k.at = trii_flash_read(f, run->args[f->arg_k], &f->k, at, tile->n_s, p->k, &k.stride);
     v.at = trii_flash_read(f, run->args[f->arg_v], &f->v, at, tile->n_s, p->v, &v.stride);
@@ -119,33 +120,29 @@ static void backward_tile(const trii_flash_run *run, const trii_flash_tile *tile
     f->kernels->tile_gradient(&tiles, p->lse, p->total, run->scale);
     if (f->arg_key >= 0)
         multiply_rows(f, tile, p->s, p->keep);
-    add_product(f, p, &b->g,
-                (trii_gemm_args){.m = tile->n_s,
-                                 .n = z->v_depth,
-                                 .k = tile->n_t,
-                                 .a = p->s,
-                                 .a_row = TRII_TILE,
-                                 .a_col = 1,
-                                 .c = b->dv + tile->s * b->dv_stride,
-                                 .ldc = b->dv_stride});
-    add_product(f, p, &b->q,
-                (trii_gemm_args){.m = tile->n_s,
-                                 .n = z->depth,
-                                 .k = tile->n_t,
-                                 .a = p->ds,
-                                 .a_row = TRII_TILE,
-                                 .a_col = 1,
-                                 .c = b->dk + tile->s * b->dk_stride,
-                                 .ldc = b->dk_stride});
-    add_product(f, p, &k,
-                (trii_gemm_args){.m = tile->n_t,
-                                 .n = z->depth,
-                                 .k = tile->n_s,
-                                 .a = p->ds,
-                                 .a_row = 1,
-                                 .a_col = TRII_TILE,
-                                 .c = p->dq,
-                                 .ldc = z->depth});
+    g = (trii_gemm_args){.m = tile->n_s,
+                         .n = z->v_depth,
+                         .k = tile->n_t,
+                         .a = p->s,
+                         .a_row = TRII_TILE,
+                         .a_col = 1,
+                         .c = b->dv + tile->s * b->dv_stride,
+                         .ldc = b->dv_stride};
+    trii_flash_over_queries(f, tile, adding(p, &b->g, g));
+    g.n = z->depth;
+    g.a = p->ds;
+    g.c = b->dk + tile->s * b->dk_stride;
+    g.ldc = b->dk_stride;
+    trii_flash_over_queries(f, tile, adding(p, &b->q, g));
+    g = (trii_gemm_args){.m = tile->n_t,
+                         .n = z->depth,
+                         .k = tile->n_s,
+                         .a = p->ds,
+                         .a_row = 1,
+                         .a_col = TRII_TILE,
+                         .c = p->dq,
+                         .ldc = z->depth};
+    trii_flash_over_keys(f, tile, adding(p, &k, g));
 }
 
 /* Reads what belongs to the queries. */

@@ -45,6 +45,68 @@ void trii_flash_write(const trii_flash *f, void *data, const trii_flash_rows *ro
     }
 }
 
+/* --- products ------------------------------------------------------------- */
+
+/* Of how many queries, the first ones, as many keys, the last ones, are left out. */
+static int64_t left_out(const trii_flash *f, const trii_flash_tile *tile)
+{
+    bool is_whole = tile->n_t == TRII_TILE && tile->n_s == TRII_TILE;
+
+    return f->causal && is_whole && tile->s == tile->t ? TRII_TILE / 2 : 0;
+}
+
+void trii_flash_scores(const trii_flash *f, const trii_flash_tile *tile, trii_gemm_args g)
+{
+    int64_t half = left_out(f, tile);
+
+    if (half > 0) {
+        g.m = half;
+        f->kernels->gemm(&g);
+        g.a += half * g.a_row;
+        g.c += half * g.ldc;
+        for (int64_t i = 0; i < half; i++)
+            memset(g.c + i * g.ldc, 0, (size_t)half * sizeof(float));
+        g.b += half * g.b_col;
+        g.c += half;
+        g.n -= half;
+    }
+    f->kernels->gemm(&g);
+}
+
+void trii_flash_over_keys(const trii_flash *f, const trii_flash_tile *tile, trii_gemm_args g)
+{
+    int64_t half = left_out(f, tile);
+
+    if (half > 0) {
+        trii_gemm_args first = g;
+
+        first.m = first.k = half;
+        f->kernels->gemm(&first);
+        g.a += half * g.a_row;
+        g.c += half * g.ldc;
+        g.m -= half;
+    }
+    f->kernels->gemm(&g);
+}
+
+void trii_flash_over_queries(const trii_flash *f, const trii_flash_tile *tile, trii_gemm_args g)
+{
+    int64_t half = left_out(f, tile);
+
+    if (half > 0) {
+        trii_gemm_args first = g;
+
+        first.m = half;
+        f->kernels->gemm(&first);
+        g.a += half * (g.a_row + g.a_col);
+        g.b += half * g.b_row;
+        g.c += half * g.ldc;
+        g.m -= half;
+        g.k -= half;
+    }
+    f->kernels->gemm(&g);
+}
+
 /* --- masks ---------------------------------------------------------------- */
 
 static void mask_order(const trii_flash_tile *tile, float *s)
