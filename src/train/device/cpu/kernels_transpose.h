@@ -4,6 +4,10 @@
  * Interleaving the first half of the rows with the second half moves the top bit of an element's
  * row number to the bottom of its column number. Done as often as a row number has bits, this
  * transposes the square.
+ *
+ * So many rows, of which each gives a cache line at a time, are more streams than the processor
+ * reads ahead by itself: each square asks for the one below it. It comes to the second-level cache,
+ * since a band of squares is more than fits the first.
  */
 #if VEC_LANES == 16
 #define TRANSPOSE_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
@@ -52,6 +56,8 @@ VEC_FN void transpose(float *to, int64_t ld, const float *from, int64_t stride, 
             if (n_i == VEC_LANES && n_j == VEC_LANES) {
                 for (int x = 0; x < VEC_LANES; x++)
                     v[x] = vec_load(from + (i + x) * stride + j);
+                for (int x = 0; x < VEC_LANES && i + 2 * VEC_LANES <= rows; x++)
+                    __builtin_prefetch(from + (i + VEC_LANES + x) * stride + j, 0, 2);
                 transpose_square(v, w);
                 for (int y = 0; y < VEC_LANES; y++)
                     vec_store(to + (j + y) * ld + i, v[y] * scale);
