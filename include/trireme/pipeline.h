@@ -165,7 +165,8 @@ TRI_API tri_module *tri_pipeline_split(tri_module *own_net, const char *const *c
                                        const tri_pipeline_options *opt);
 
 /* The mean loss of the samples that it gets (the sum, with options.count), a scalar; only records.
- * target: the rows of the output have the same numbers in the batch. */
+ * target: the rows of the output have the same numbers in the batch. Neither it nor a stage calls
+ * tri_backward (STATE); tri_gradients is allowed. */
 typedef tri_tensor *(*tri_pipeline_loss_fn)(tri_tensor *output, tri_tensor *target, void *arg);
 
 /**

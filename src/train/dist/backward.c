@@ -13,6 +13,7 @@
 #include "train/graph/autograd/backward.h"
 #include "train/graph/ops/table.h"
 #include "train/graph/record/record.h"
+#include "train/graph/step/part.h"
 
 typedef struct backward {
     trii_backward walk;
@@ -276,6 +277,10 @@ static tri_status backward_in(trii_step *step, const trii_roots *roots,
     if (TRII_UNLIKELY(step->failed != TRI_OK)) /* this would not run, and must not be counted */
         return TRII_FAIL(step->failed, "%s",
                          r->failures.line != NULL ? r->failures.line : "out of memory");
+    if (r->scopes.part != 0 && trii_part_is_forward(r->scopes.part))
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "tri_pipeline_step does the backward of its stages and of the loss: call "
+                         "no tri_backward in them (tri_gradients is allowed)");
     status = trii_backward_check(r);
     if (status == TRI_OK)
         status = open_backward(&b, step, roots, opt);

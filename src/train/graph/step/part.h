@@ -8,6 +8,7 @@
 #ifndef TRII_PART_H
 #define TRII_PART_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* In this order: see parallel/pipeline/pipeline_schedule.h. */
@@ -24,6 +25,11 @@ static inline int32_t trii_part_number(int kind, int stage, int microbatch)
 static inline int trii_part_kind(int32_t part)
 {
     return (part - 1) & 3;
+}
+
+static inline bool trii_part_is_forward(int32_t part)
+{
+    return TRII_PART_KINDS[trii_part_kind(part)] == 'F';
 }
 
 static inline int trii_part_stage(int32_t part)

@@ -4,7 +4,7 @@
 
 enum { ROWS = 8 };
 
-typedef enum failing { STAGE, SHAPE, GRADIENT, AFTER_PASS, BEFORE_PASS } failing;
+typedef enum failing { STAGE, SHAPE, GRADIENT, BACKWARD, AFTER_PASS, BEFORE_PASS } failing;
 
 typedef struct failing_job {
     failing where;
@@ -26,6 +26,10 @@ static tri_tensor *fail_late(tri_module *self, tri_tensor *x)
         return tri_reshape(y, TRI_SHAPE(2, 2, PIPELINE_WIDTH / 2));
     if (late_failure == STAGE)
         return tri_matmul(x, x);
+    if (late_failure == BACKWARD) {
+        tri_backward(tri_sum(y, NULL, 0, false));
+        return y;
+    }
     TRI_NO_GRAD y = tri_tanh(x);
     return y;
 }
@@ -57,7 +61,7 @@ static const char *failing_rank(rank_env *env)
     uint64_t before, after;
     tri_status status;
 
-    if (j->where <= GRADIENT)
+    if (j->where <= BACKWARD)
         job.build = stages_of_which_one_fails;
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
@@ -114,6 +118,12 @@ static void a_stage_that_gives_something_else_later_ends_all(void **state)
     expect_failure(GRADIENT, 1, "gives f64 [2, 6] without a gradient for micro-batch 2");
 }
 
+static void a_stage_leaves_its_backward_to_the_pipeline(void **state)
+{
+    (void)state;
+    expect_failure(BACKWARD, 1, "tri_pipeline_step does the backward of its stages");
+}
+
 static void what_fails_before_the_pass_ends_all(void **state)
 {
     (void)state;
@@ -133,6 +143,7 @@ static void what_fails_after_the_pass_ends_all(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stage_that_fails_at_a_later_micro_batch_ends_all),
     cmocka_unit_test(a_stage_that_gives_something_else_later_ends_all),
+    cmocka_unit_test(a_stage_leaves_its_backward_to_the_pipeline),
     cmocka_unit_test(what_fails_before_the_pass_ends_all),
     cmocka_unit_test(what_fails_after_the_pass_ends_all),
 };
