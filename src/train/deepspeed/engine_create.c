@@ -1,6 +1,7 @@
 /*
  * engine_create.c - tri_initialize: from a configuration to a model, an optimizer and a loader.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,7 @@ static tri_status make(const tri_deepspeed_args *args, tri_module *own_model,
         trii_free(e);
         return status;
     }
+    assert(e != NULL); /* this rank has succeeded, too */
     *e = ranks;
     e->group = tri_group_ref(opt->group);
     e->schedule = opt->lr_scheduler;

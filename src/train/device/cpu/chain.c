@@ -233,6 +233,7 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
         }
         for (int k = 0; k < c->n_filled; k++) {
             if (i == begin || !c->filled_once[k])
+                /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): set above, where k is less */
                 trii_chain_operand_load(regs[operands + k], run->args[c->filled_in[k]], i, n,
                                         &c->filled[k]);
         }

@@ -3,6 +3,7 @@
  * of each other: a thread goes through all time steps with some rows, and waits for nobody. W lies
  * in panels for the product's inner loop, made once a run.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -189,6 +190,7 @@ static void back_through(const row_back *r)
 {
     const int64_t n = r->n;
 
+    assert(r->a != NULL && r->da != NULL);
     for (int64_t u = 0; u < n; u++) {
         float i = r->a[u], f = r->a[n + u], g = r->a[2 * n + u], o = r->a[3 * n + u];
         float c = r->c[u], before = r->before != NULL ? r->before[u] : 0;
