@@ -132,7 +132,7 @@ typedef struct tri_parallel_rule {
  * Errors, after which the network and the group are as they were (but that parameters may be rank
  * 0's): INVALID_ARG (a rule that names no module, with the name that is most like it, or one that
  * another names as well; a kind of module that cannot be cut; fewer columns, rows or blocks than
- * ranks; copies beside another layer in blocks of which ranks do not have equally many),
+ * ranks; queries in blocks that part those which share keys, beside a layer of keys in blocks),
  * STATE (a parameter is in use or cut already; there is no world), MISMATCH (a rank gave something
  * else, or failed by itself, and has its own error; the line names it), NO_MEMORY, those of the
  * step, of the module and of the group.

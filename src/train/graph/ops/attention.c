@@ -14,6 +14,7 @@
 #include "base/option.h"
 #include "train/graph/ops/kernel_rules.h"
 #include "train/graph/ops/rules.h"
+#include "train/graph/step/cut_features.h"
 #include "train/graph/step/recorder.h"
 
 /* --- random_key ----------------------------------------------------------- */
@@ -395,6 +396,40 @@ static tri_status check_options(const tri_attention_options *o, const trii_type 
     return TRI_OK;
 }
 
+/* Layers that are cut over ranks have been told where: queries that share keys have to come along
+ * with them. x: keys or values. */
+static tri_status check_cut(const trii_type *q, const trii_type *x, const char *what)
+{
+    const trii_cut_heads heads = {.queries = q->shape[1],
+                                  .keys = x->shape[1],
+                                  .query_width = q->shape[3],
+                                  .key_width = x->shape[3]};
+    trii_cut_features queries, keys;
+
+    if (trii_cut_heads_fit(&heads, &queries, &keys))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "this rank has heads %" PRId64 " to %" PRId64 " of %" PRId64
+                     " of queries, which share others than the heads of %s that it has, %" PRId64
+                     " to %" PRId64 " of %" PRId64 ": tri_parallelize has to cut queries with "
+                     ".block %" PRId64 ", the width of all heads that share one (or, with more "
+                     "ranks than heads of keys, of one: %" PRId64 ", and as many on each rank)",
+                     queries.start / q->shape[3], (queries.start + queries.n) / q->shape[3] - 1,
+                     queries.whole / q->shape[3], what, keys.start / x->shape[3],
+                     (keys.start + keys.n) / x->shape[3] - 1, keys.whole / x->shape[3],
+                     queries.whole / (keys.whole / x->shape[3]), q->shape[3]);
+}
+
+static tri_status check_shared(const trii_type *q, const trii_type *k, const trii_type *v)
+{
+    tri_status status = TRI_OK;
+
+    if (q->ndim != 4 || k->ndim != 4 || v->ndim != 4 || q->shape[1] == k->shape[1])
+        return TRI_OK;
+    status = check_cut(q, k, "keys");
+    return status == TRI_OK ? check_cut(q, v, "values") : status;
+}
+
 /* heads: how many there are in all, and the first of those here; zeros: there are no others. */
 static void part_of_heads(trii_step *step, const trii_type *q, int64_t heads[2])
 {
@@ -421,6 +456,9 @@ static tri_status record(trii_step *step, tri_tensor *const *tensors,
     }
     if (status == TRI_OK)
         status = check_options(o, trii_type_of(step, in[0]), trii_type_of(step, in[1]));
+    if (status == TRI_OK && o->enable_gqa)
+        status = check_shared(trii_type_of(step, in[0]), trii_type_of(step, in[1]),
+                              trii_type_of(step, in[2]));
     if (status != TRI_OK)
         return status;
     q = *trii_type_of(step, in[0]);

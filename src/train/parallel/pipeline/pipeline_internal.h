@@ -5,7 +5,7 @@
 #ifndef TRII_PIPELINE_INTERNAL_H
 #define TRII_PIPELINE_INTERNAL_H
 
-#include "train/dist/cut_features.h"
+#include "train/graph/step/cut_features.h"
 #include "train/graph/step/step.h"
 #include "train/parallel/pipeline/pipeline_schedule.h"
 

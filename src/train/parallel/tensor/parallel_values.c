@@ -8,21 +8,32 @@
 #include <trireme/ops.h>
 
 #include "base/err.h"
-#include "train/dist/cut_features.h"
+#include "train/graph/step/cut_features.h"
 #include "train/graph/step/recorder.h"
 #include "train/parallel/tensor/tensor_parallel.h"
 
+trii_share trii_share_at(const trii_share *share, int rank)
+{
+    int64_t ranks = tri_group_size(share->group), blocks = share->whole / share->block;
+    int64_t each = blocks / ranks, more = blocks % ranks;
+    trii_share at = *share;
+
+    if (share->copies > 1) {
+        at.start = rank / share->copies * share->block;
+        at.n = share->block;
+    } else {
+        at.start = (rank * each + (rank < more ? rank : more)) * share->block;
+        at.n = (each + (rank < more)) * share->block;
+    }
+    return at;
+}
+
 trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block)
 {
-    int64_t ranks = tri_group_size(group), rank = tri_group_rank(group);
-    int64_t blocks = size / parts / block, each = blocks / ranks, more = blocks % ranks;
+    const trii_share share = {
+        .group = group, .parts = parts, .block = block, .whole = size / parts};
 
-    return (trii_share){.group = group,
-                        .parts = parts,
-                        .block = block,
-                        .whole = size / parts,
-                        .start = (rank * each + (rank < more ? rank : more)) * block,
-                        .n = (each + (rank < more)) * block};
+    return trii_share_at(&share, tri_group_rank(group));
 }
 
 bool trii_share_is_equal(const trii_share *share)
@@ -63,8 +74,7 @@ static tri_status copy_blocks(int64_t blocks, const char *what, trii_share *shar
                          (long long)blocks, (long long)share->block, what, ranks,
                          (long long)((ranks / blocks + 1) * blocks), (long long)blocks);
     share->copies = (int)(ranks / blocks);
-    share->start = tri_group_rank(share->group) / share->copies * share->block;
-    share->n = share->block;
+    *share = trii_share_at(share, tri_group_rank(share->group));
     return TRI_OK;
 }
 

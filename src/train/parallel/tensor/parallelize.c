@@ -126,27 +126,55 @@ static bool has_copies(const trii_parallel_cut *cut)
     return cut->out.copies > 1;
 }
 
-/* Queries that are cut unevenly would meet other keys than theirs, where ranks have copies of
- * these. Which layer has the queries nothing says: it is beside that of the keys, and in blocks. */
+/* Whether each rank has keys for its queries: of all, these are a part of what those are. */
+static bool share_heads(const trii_share *queries, const trii_share *keys)
+{
+    for (int r = 0; r < tri_group_size(keys->group); r++) {
+        const trii_share q = trii_share_at(queries, r), k = trii_share_at(keys, r);
+
+        if (q.start * k.whole < k.start * q.whole ||
+            (q.start + q.n) * k.whole > (k.start + k.n) * q.whole)
+            return false;
+    }
+    return true;
+}
+
+static bool has_blocks(const parallelizing *p, int i)
+{
+    const trii_parallel_cut *cut = p->cuts[i];
+
+    return cut->style == TRI_COLWISE && cut->weight != NULL && cut->gives == TRI_SHARDED &&
+           p->rules[p->matches.list[i].rule].block > 0;
+}
+
+/* Queries that are cut otherwise would meet other keys than theirs. Which layer has the queries
+ * nothing says: it is beside that of the keys, and in blocks. What is elsewhere tri_attention sees,
+ * unless the program itself repeats keys. */
 static tri_status check_beside(const parallelizing *p, int i)
 {
-    const tri_module *keys = p->matches.list[i].module;
-    int ranks = tri_group_size(p->group);
+    const trii_share *keys = &p->cuts[i]->out;
+    int64_t heads = keys->whole / keys->block;
 
     for (int k = 0; k < p->matches.n; k++) {
-        const trii_parallel_cut *cut = p->cuts[k];
-        const trii_share *out = &cut->out;
+        const trii_share *out = &p->cuts[k]->out;
 
-        if (p->matches.list[k].module->parent != keys->parent || cut->style != TRI_COLWISE ||
-            cut->weight == NULL || p->rules[p->matches.list[k].rule].block == 0 ||
-            has_copies(cut) || trii_share_is_equal(out))
+        if (!has_blocks(p, k) ||
+            p->matches.list[k].module->parent != p->matches.list[i].module->parent ||
+            out->whole <= keys->whole || out->whole % heads != 0 || share_heads(out, keys))
             continue;
+        if (!has_copies(p->cuts[i]))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s is cut in blocks of %" PRId64 ", and %s, beside it, in blocks of "
+                             "%" PRId64 ": heads of queries would meet others than those of keys "
+                             "that they share. Blocks of %" PRId64 " do not part these",
+                             p->matches.list[k].path, out->block, p->matches.list[i].path,
+                             keys->block, out->whole / heads);
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s, beside %s, of which ranks have copies, has %" PRId64
                          " blocks of %" PRId64 " outputs, which %d ranks do not divide: make them "
                          "smaller, down to the width of one head of queries",
                          p->matches.list[k].path, p->matches.list[i].path, out->whole / out->block,
-                         out->block, ranks);
+                         out->block, tri_group_size(keys->group));
     }
     return TRI_OK;
 }
@@ -168,7 +196,7 @@ static tri_status plan_all(parallelizing *p, int n)
             status = TRII_FAIL_CTX(status, "%s", p->matches.list[i].path);
     }
     for (int i = 0; i < p->matches.n && status == TRI_OK; i++) {
-        if (has_copies(p->cuts[i]))
+        if (has_blocks(p, i))
             status = check_beside(p, i);
     }
     return status == TRI_OK ? check_earlier_calls(p) : status;

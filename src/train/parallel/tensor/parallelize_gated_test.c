@@ -433,11 +433,52 @@ static void copies_that_would_not_fit_are_refused(void **state)
         run_threads(size, &(tri_group_options){.engine = "shm"}, refused_rank, NULL);
 }
 
+/* 3 heads of keys, 2 of them on the first of two ranks, and 12 of queries, 6 on each. */
+static const char *parted_rank(rank_env *env)
+{
+    const bool is_beside = *(bool *)env->arg;
+    tri_module *net = build_block(3, 3);
+    tri_tensor *x = wave(0), *y;
+    tri_parallel_rule rules[] = {
+        {.module = "q", .style = TRI_COLWISE, .block = is_beside ? DEPTH : 0},
+        {.module = "k", .style = TRI_COLWISE, .block = DEPTH},
+        {.module = "v", .style = TRI_COLWISE, .block = DEPTH},
+        {.module = "o", .style = TRI_ROWWISE}};
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    if (is_beside) {
+        RANK_FAILS(env, tri_parallelize(net, group, rules, 4), TRI_ERR_INVALID_ARG,
+                   "q is cut in blocks of 2, and k, beside it, in blocks of 2: heads of queries "
+                   "would meet others than those of keys that they share. Blocks of 8");
+    } else {
+        RANK_TRY(env, tri_parallelize(net, group, rules, 4));
+        y = tri_keep(tri_forward(net, x));
+        RANK_FAILS(env, tri_tensor_status(y), TRI_ERR_INVALID_ARG,
+                   ".block 8, the width of all heads that share one");
+        tri_tensor_unref(y);
+    }
+    tri_tensor_unref(x);
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void queries_without_their_keys_are_refused(void **state)
+{
+    bool is_beside[2] = {false, true};
+
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        run_threads(2, &(tri_group_options){.engine = "shm"}, parted_rank, &is_beside[i]);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shared_keys_and_gated_layers_train_as_one_process),
     cmocka_unit_test(fewer_heads_of_keys_than_ranks_are_copied),
     cmocka_unit_test(copies_count_once_beside_replicas_and_stages),
     cmocka_unit_test(copies_that_would_not_fit_are_refused),
+    cmocka_unit_test(queries_without_their_keys_are_refused),
 };
 
 TEST_MAIN(tests)

@@ -30,6 +30,8 @@ typedef struct trii_share {
 /* Of a dimension of this size, which both divide. As equal as can be: the first ranks have one
  * block more. None is empty where there are as many blocks. */
 trii_share trii_share_of(tri_group *group, int64_t size, int parts, int64_t block);
+/* That of another rank. */
+trii_share trii_share_at(const trii_share *share, int rank);
 /* x, which has the whole of the share along this dimension, to this rank's part; and back. Of
  * shares of one part. The loss is one that all ranks have: gradients are right for that (dist.h).
  */

@@ -1,0 +1,92 @@
+/*
+ * cut_features.c - see cut_features.h. The blocks of a network cut alike, so a few are all there
+ * are.
+ */
+#include "train/graph/step/cut_features.h"
+
+#include "train/graph/step/step.h"
+
+#define MOST 16
+
+static _Thread_local struct {
+    uint64_t generation; /* of the step */
+    int n;
+    trii_cut_features features[MOST]; /* the last one last */
+} noted;
+
+static uint64_t generation_now(void)
+{
+    const trii_step *step = trii_step_current();
+
+    return step != NULL ? step->generation : 0;
+}
+
+static int count_now(void)
+{
+    return noted.generation == generation_now() ? noted.n : 0;
+}
+
+trii_cut_features trii_cut_features_now(void)
+{
+    int n = count_now();
+
+    return n > 0 ? noted.features[n - 1] : (trii_cut_features){.parts = 0};
+}
+
+static bool are_same(const trii_cut_features *a, const trii_cut_features *b)
+{
+    return a->parts == b->parts && a->whole == b->whole && a->start == b->start && a->n == b->n;
+}
+
+void trii_cut_features_note(const trii_cut_features *features)
+{
+    const trii_cut_features last = *features; /* it may be one of those below */
+    int n = count_now(), kept = 0;
+
+    for (int i = n == MOST; i < n; i++) {
+        if (!are_same(&noted.features[i], &last))
+            noted.features[kept++] = noted.features[i];
+    }
+    noted.features[kept++] = last;
+    noted.n = kept;
+    noted.generation = generation_now();
+}
+
+/* --- heads ---------------------------------------------------------------- */
+
+static bool may_be(const trii_cut_features *f, int64_t heads, int64_t width)
+{
+    return f->n > 0 && width > 0 && f->n == heads * width && f->whole % width == 0;
+}
+
+/* Of the whole, the queries here are the part that the keys here are, or of one key some. */
+static bool are_together(const trii_cut_features *queries, const trii_cut_features *keys,
+                         bool is_one)
+{
+    int64_t before = queries->start * keys->whole - keys->start * queries->whole;
+    int64_t after =
+        (keys->start + keys->n) * queries->whole - (queries->start + queries->n) * keys->whole;
+
+    return is_one ? before >= 0 && after >= 0 : before == 0 && after == 0;
+}
+
+bool trii_cut_heads_fit(const trii_cut_heads *heads, trii_cut_features *queries,
+                        trii_cut_features *keys)
+{
+    bool fits = true;
+    int n = count_now();
+
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < n && may_be(&noted.features[i], heads->queries, heads->query_width);
+             k++) {
+            if (!may_be(&noted.features[k], heads->keys, heads->key_width))
+                continue;
+            if (are_together(&noted.features[i], &noted.features[k], heads->keys == 1))
+                return true;
+            fits = false;
+            *queries = noted.features[i];
+            *keys = noted.features[k];
+        }
+    }
+    return fits;
+}
