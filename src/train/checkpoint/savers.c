@@ -28,13 +28,16 @@ tri_group *trii_sharers(tri_module *module)
 
 tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status status)
 {
+    tri_group *ranks = tri_module_unwrapped(module)->stages->group;
     tri_group *cut = trii_group_of_cuts(module);
 
+    /* first here: a stage of which nothing is cut or shared out is in neither of the others */
+    status = trii_ranks_agree(ranks, status);
     if (cut != NULL)
         status = trii_ranks_agree(cut, status);
     if (sharers != NULL)
         status = trii_ranks_agree(sharers, status);
-    return trii_ranks_agree(tri_module_unwrapped(module)->stages->group, status);
+    return trii_ranks_agree(ranks, status);
 }
 
 tri_status trii_stages_optimize(tri_module *module, tri_group *sharers,
