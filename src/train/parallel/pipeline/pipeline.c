@@ -27,6 +27,17 @@ static void pipeline_destroy(tri_module *self)
     trii_pipeline_ties_free(p);
 }
 
+/* Peers that wait for this rank hear why. */
+static tri_status give_up(const trii_pipeline *p, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    trii_pipeline_abort(p, line);
+    trii_err_set("%s", line);
+    return status;
+}
+
 static void pipeline_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                              int n_out)
 {
@@ -42,7 +53,7 @@ static void pipeline_forward(tri_module *self, tri_tensor *const *in, int n_in, 
         status = TRII_FAIL(TRI_ERR_STATE, "the forward of a pipeline has no gradients: put it in "
                                           "TRI_NO_GRAD { }, or train by tri_pipeline_step");
     if (status != TRI_OK)
-        trii_forward_refused(status, out, n_out);
+        trii_forward_refused(give_up(self->data, status), out, n_out);
     else
         out[0] = trii_pipeline_pass(self->data, TRII_PIPELINE_OUTPUTS,
                                     &(trii_pipeline_inputs){.x = in[0]});
@@ -262,16 +273,6 @@ static tri_status find_group(const tri_pipeline_options *opt, tri_group **group_
     return status == TRI_OK ? trii_group_takes_host_memory(*group_out) : status;
 }
 
-static tri_status give_up(const trii_pipeline *p, tri_status status)
-{
-    char line[TRII_ERR_BYTES];
-
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    trii_pipeline_abort(p, line);
-    trii_err_set("%s", line);
-    return status;
-}
-
 static tri_status make_together(tri_module *model, trii_pipeline *p)
 {
     tri_status status = trii_pipeline_skips_make(p);
@@ -359,15 +360,18 @@ tri_tensor *(tri_pipeline_step)(tri_module *pipe, tri_tensor *x, tri_tensor *tar
     trii_pipeline *p = trii_pipeline_of(tri_module_unwrapped(pipe));
     tri_status status = tri_module_status(pipe);
 
-    if (step == NULL)
-        return trii_handle_failed(step, TRI_ERR_NO_MEMORY);
-    if (status == TRI_OK && p == NULL)
+    if (status == TRI_OK && step == NULL)
+        status = TRI_ERR_NO_MEMORY;
+    else if (status == TRI_OK && p == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "the module is a %s; tri_pipeline makes pipelines",
                            tri_module_type(pipe));
     if (status != TRI_OK) {
         tri_tensor *failed = trii_handle_refused(step, "pipeline_step", NULL, 0, status);
 
-        trii_step_fail(step, status);
+        if (p != NULL)
+            (void)give_up(p, status);
+        if (step != NULL)
+            trii_step_fail(step, status);
         return failed;
     }
     return trii_pipeline_pass(

@@ -290,6 +290,39 @@ static void what_has_no_gradients_says_so(void **state)
     run_threads(2, NULL, forward_with_gradients, NULL);
 }
 
+/* Rank 0 alone forgets it: the other one waits for its shapes. */
+static const char *forget_no_grad(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH);
+    tri_group *group = NULL;
+    tri_module *pipe;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    if (env->rank == 1)
+        tri_no_grad_begin();
+    wrong = check_end(env, env->arg, tri_tensor_status(tri_forward(pipe, x)));
+    if (env->rank == 1)
+        tri_no_grad_end();
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    return wrong;
+}
+
+static void a_forward_that_one_rank_is_refused_ends_all(void **state)
+{
+    const char *line = "the forward of a pipeline has no gradients";
+    mistake m = {.status = {TRI_ERR_STATE, TRI_ERR_PEER_LOST}, .part = {line, line}};
+
+    (void)state;
+    run_threads(2, &(tri_group_options){.timeout_ms = 10000}, forget_no_grad, &m);
+}
+
 /* A norm is over one network. */
 static const char *clip(rank_env *env)
 {
@@ -503,6 +536,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_tensor_that_one_rank_does_not_share_is_refused),
     cmocka_unit_test(a_rank_that_is_refused_ends_the_others_with_its_line),
     cmocka_unit_test(what_has_no_gradients_says_so),
+    cmocka_unit_test(a_forward_that_one_rank_is_refused_ends_all),
     cmocka_unit_test(a_norm_over_other_parameters_is_refused),
     cmocka_unit_test(replicas_are_those_of_one_stage),
     cmocka_unit_test(a_rank_that_fails_ends_all_replicas),
