@@ -269,9 +269,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *c
                                                          tri_optimizer *optimizer);
 /* Loads an extra's tensors. Names, shapes and dtypes must be those that were saved; the order
  * need not. Of a pipeline (tri_ema of it) these are the ones of this rank's stages. Everything is
- * checked before anything changes. entries  [n]; borrowed, as their tensors Errors: INVALID_ARG,
- * NOT_FOUND (the checkpoint has no such extra), FORMAT (names what differs): nothing has changed;
- * NO_MEMORY, IO: a part may have changed. */
+ * checked before anything changes.
+ *
+ *   entries  [n]; borrowed, as their tensors
+ *
+ * Errors: INVALID_ARG, NOT_FOUND (the checkpoint has no such extra), FORMAT (names what differs):
+ * nothing has changed; NO_MEMORY, IO: a part may have changed. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore_extra(const tri_checkpoint *checkpoint,
                                                                const char *name,
                                                                const tri_state_entry *entries,
