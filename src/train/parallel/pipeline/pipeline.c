@@ -136,11 +136,6 @@ static tri_status agree(tri_group *group, const trii_pipeline *p, const int *fir
 
 /* --- making it ------------------------------------------------------------ */
 
-static int first_of(const trii_pipeline_recipe *r, int stage)
-{
-    return r->first != NULL ? r->first[stage] : stage;
-}
-
 /* The same module has been in the list before. */
 static bool is_repeated(const trii_pipeline_recipe *r, int i)
 {
@@ -214,7 +209,7 @@ static tri_status take_parts(tri_module *model, trii_pipeline *p, const trii_pip
     for (int s = 0; s < r->stages && r->modules != NULL; s++) {
         bool is_mine = status == TRI_OK && trii_pipeline_rank_of(&p->shape, s) == p->rank;
 
-        for (int i = first_of(r, s); i < first_of(r, s + 1); i++) {
+        for (int i = trii_pipeline_first_of(r, s); i < trii_pipeline_first_of(r, s + 1); i++) {
             if (!is_mine || status != TRI_OK) {
                 destroy_module(r, i);
                 continue;
@@ -231,7 +226,7 @@ static tri_status take_parts(tri_module *model, trii_pipeline *p, const trii_pip
 
 static tri_status check_modules(const trii_pipeline_recipe *r)
 {
-    for (int i = 0; i < first_of(r, r->stages); i++)
+    for (int i = 0; i < trii_pipeline_first_of(r, r->stages); i++)
         if (r->modules[i] != NULL && is_repeated(r, i))
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "module %d is in the list twice", i);
     return TRI_OK;
@@ -251,7 +246,8 @@ static tri_status take_room(trii_pipeline *p, const trii_pipeline_recipe *r)
 {
     p->n_local = p->shape.stages / p->shape.ranks;
     p->n_actions = trii_pipeline_action_count(&p->shape);
-    p->parts = trii_alloc((size_t)first_of(r, r->stages) + 1, sizeof(tri_module *), "stages");
+    p->parts = trii_alloc((size_t)trii_pipeline_first_of(r, r->stages) + 1, sizeof(tri_module *),
+                          "stages");
     p->first = trii_alloc((size_t)p->n_local + 1, sizeof(*p->first), "stages");
     p->actions = trii_alloc((size_t)p->n_actions, sizeof(*p->actions), "schedule");
     if (p->parts == NULL || p->first == NULL || p->actions == NULL)
@@ -331,7 +327,7 @@ tri_module *trii_pipeline_make(const trii_pipeline_recipe *r)
     if (trii_pipeline_of(model) == NULL || trii_module_is_shared(model)) {
         if (opt->group != NULL)
             tri_group_abort(opt->group, "tri_pipeline: out of memory");
-        for (int i = 0; r->modules != NULL && i < first_of(r, r->stages); i++)
+        for (int i = 0; r->modules != NULL && i < trii_pipeline_first_of(r, r->stages); i++)
             destroy_module(r, i);
         return model;
     }

@@ -5,19 +5,20 @@
 
 #include "base/alloc.h"
 
-static int64_t *place(const trii_pipeline_answers *a, int local, int microbatch)
+static int64_t *place(const trii_pipeline_answers *a, int stage, int microbatch)
 {
-    return &a->places[2 * ((int64_t)local * a->shape->microbatches + microbatch)];
+    int64_t local = trii_pipeline_local_of(a->shape, stage);
+
+    return &a->places[2 * (local * a->shape->microbatches + microbatch)];
 }
 
 /* In the list of the rank that has the stage before. */
-static void find_places(const trii_pipeline_answers *a, int local, int before,
-                        const trii_pipeline_action *list)
+static void find_places(const trii_pipeline_answers *a, int stage, const trii_pipeline_action *list)
 {
     for (int64_t i = 0; i < trii_pipeline_action_count(a->shape); i++) {
-        if (list[i].stage != before || list[i].kind == TRII_PIPELINE_INPUT)
+        if (list[i].stage != stage - 1 || list[i].kind == TRII_PIPELINE_INPUT)
             continue;
-        place(a, local, list[i].microbatch)[list[i].kind != TRII_PIPELINE_FORWARD] = i;
+        place(a, stage, list[i].microbatch)[list[i].kind != TRII_PIPELINE_FORWARD] = i;
     }
 }
 
@@ -39,7 +40,7 @@ tri_status trii_pipeline_answers_init(trii_pipeline_answers *a, const trii_pipel
         if (peer == rank)
             continue;
         trii_pipeline_actions(shape, peer, list);
-        find_places(a, k, stage - 1, list);
+        find_places(a, stage, list);
     }
     trii_free(list);
     return list != NULL && a->places != NULL && a->list != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
@@ -51,19 +52,18 @@ void trii_pipeline_answers_fini(trii_pipeline_answers *a)
     trii_free(a->list);
 }
 
-void trii_pipeline_answers_add(trii_pipeline_answers *a, int stage, int local, int microbatch,
-                               trii_vid token)
+void trii_pipeline_answers_add(trii_pipeline_answers *a, int stage, int microbatch, trii_vid token)
 {
     a->list[a->n++] = (trii_pipeline_answer){.token = token,
                                              .peer = trii_pipeline_rank_of(a->shape, stage - 1),
-                                             .place = place(a, local, microbatch)[1]};
+                                             .place = place(a, stage, microbatch)[1]};
 }
 
-int trii_pipeline_answers_take(trii_pipeline_answers *a, int stage, int local, int microbatch,
+int trii_pipeline_answers_take(trii_pipeline_answers *a, int stage, int microbatch,
                                trii_vid tokens_out[TRII_PIPELINE_ANSWERS_TAKEN])
 {
     int peer = trii_pipeline_rank_of(a->shape, stage - 1), kept = 0, taken = 0;
-    int64_t sent = place(a, local, microbatch)[0];
+    int64_t sent = place(a, stage, microbatch)[0];
 
     for (int i = 0; i < a->n; i++) {
         if (a->list[i].peer == peer && a->list[i].place < sent &&

@@ -28,11 +28,11 @@ typedef struct trii_pipeline_answers {
 tri_status trii_pipeline_answers_init(trii_pipeline_answers *answers,
                                       const trii_pipeline_shape *shape, int rank) TRI_MUST_CHECK;
 void trii_pipeline_answers_fini(trii_pipeline_answers *answers);
-/* The gradient of a stage's input has been sent; local: the stage's number on this rank. */
-void trii_pipeline_answers_add(trii_pipeline_answers *answers, int stage, int local, int microbatch,
+/* The gradient of a stage's input has been sent. */
+void trii_pipeline_answers_add(trii_pipeline_answers *answers, int stage, int microbatch,
                                trii_vid token);
 /* Tokens of what has come when the input of this stage comes: how many. */
-int trii_pipeline_answers_take(trii_pipeline_answers *answers, int stage, int local, int microbatch,
+int trii_pipeline_answers_take(trii_pipeline_answers *answers, int stage, int microbatch,
                                trii_vid tokens_out[TRII_PIPELINE_ANSWERS_TAKEN]);
 
 #endif

@@ -38,6 +38,12 @@ typedef struct trii_pipeline_recipe {
     int stages;
     tri_status status; /* why it cannot be made, with the error line */
 } trii_pipeline_recipe;
+/* The first module of a stage; of the number of stages: how many modules there are. */
+static inline int trii_pipeline_first_of(const trii_pipeline_recipe *recipe, int stage)
+{
+    return recipe->first != NULL ? recipe->first[stage] : stage;
+}
+
 /* pipeline_costs.c: what each of a network's modules, which run one after the other, computes for
  * the example; only records. */
 tri_status trii_pipeline_costs(tri_module *net, tri_module *const *modules, int n,

@@ -76,12 +76,7 @@ static void set_part(const pass *t, const trii_pipeline_action *a)
 
 static int local_of(const pass *t, int stage)
 {
-    const trii_pipeline *p = t->p;
-    int local = 0;
-
-    while (trii_pipeline_stage_of(&p->shape, p->rank, local) != stage)
-        local++;
-    return local;
+    return trii_pipeline_local_of(&t->p->shape, stage);
 }
 
 static piece *piece_of(const pass *t, int stage, int microbatch)
@@ -186,7 +181,6 @@ static trii_pipeline_edge edge_from(int stage)
 static trii_skip_place place_of(const pass *t, const trii_pipeline_action *a)
 {
     return (trii_skip_place){.stage = a->stage,
-                             .local = local_of(t, a->stage),
                              .microbatch = a->microbatch,
                              .kind = kind_of(t, a->microbatch),
                              .first_of_kind = is_first_of_kind(t, a->microbatch),
@@ -207,8 +201,7 @@ static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
 
     if (at->received != TRII_NO_VALUE)
         return TRI_OK;
-    first.n =
-        trii_pipeline_answers_take(&t->answers, stage, local_of(t, stage), microbatch, values);
+    first.n = trii_pipeline_answers_take(&t->answers, stage, microbatch, values);
     if (after != TRII_NO_VALUE)
         values[first.n++] = after;
     status = trii_record_recv(t->step, p->group, &note->type, note->requires_grad,
@@ -484,8 +477,7 @@ static tri_status answer(pass *t, const trii_pipeline_action *a)
         token = trii_traffic_answer(t->step, received);
     }
     if (status == TRI_OK && token != TRII_NO_VALUE && t->in_turn == NULL)
-        trii_pipeline_answers_add(&t->answers, a->stage, local_of(t, a->stage), a->microbatch,
-                                  token);
+        trii_pipeline_answers_add(&t->answers, a->stage, a->microbatch, token);
     return status == TRI_OK ? trii_step_eager(t->step) : status;
 }
 

@@ -45,6 +45,11 @@ tri_status trii_pipeline_shape_check(const trii_pipeline_shape *shape) TRI_MUST_
 int trii_pipeline_rank_of(const trii_pipeline_shape *shape, int stage);
 /* The global number of the rank's stage 0 <= local < stages / ranks, in ascending order. */
 int trii_pipeline_stage_of(const trii_pipeline_shape *shape, int rank, int local);
+/* Which of its rank's stages it is, in either order. */
+static inline int trii_pipeline_local_of(const trii_pipeline_shape *shape, int stage)
+{
+    return stage / shape->ranks;
+}
 /* How many actions every rank has: one F and one B, or one F, one I and one W, for each of its
  * stages and each micro-batch. */
 int64_t trii_pipeline_action_count(const trii_pipeline_shape *shape);

@@ -301,27 +301,15 @@ void trii_skips_end(trii_skip_pass *t)
 static trii_skip_cell *cell_of(const trii_skip_pass *t, int skip, const trii_skip_place *at)
 {
     const trii_pipeline *p = t->p;
+    ptrdiff_t row = (ptrdiff_t)skip * p->n_local + trii_pipeline_local_of(&p->shape, at->stage);
 
-    return &t->cells[((ptrdiff_t)skip * p->n_local + at->local) * p->shape.microbatches +
-                     at->microbatch];
+    return &t->cells[row * p->shape.microbatches + at->microbatch];
 }
 
 /* This rank has the stage before, too. */
 static bool is_joined_to_last(const trii_skip_pass *t, const trii_skip_place *at)
 {
     return at->stage > 0 && are_joined(&t->p->shape, at->stage - 1, at->stage);
-}
-
-/* The same micro-batch at the stage before. */
-static trii_skip_place place_before(const trii_skip_pass *t, const trii_skip_place *at)
-{
-    trii_skip_place before = *at;
-
-    before.stage--;
-    before.local = 0;
-    while (trii_pipeline_stage_of(&t->p->shape, t->p->rank, before.local) != before.stage)
-        before.local++;
-    return before;
 }
 
 /* Messages from stage to stage have numbers below. */
@@ -378,7 +366,7 @@ tri_status trii_skips_arrive(trii_skip_pass *t, const trii_skip_place *at)
     tri_status status = TRI_OK;
 
     if (t->p->n_skips > 0 && is_joined_to_last(t, at)) {
-        const trii_skip_place before = place_before(t, at);
+        const trii_skip_place before = {.stage = at->stage - 1, .microbatch = at->microbatch};
 
         for (int i = 0; i < t->p->n_skips; i++)
             *cell_of(t, i, at) = *cell_of(t, i, &before);

@@ -51,7 +51,7 @@ typedef struct trii_skip_pass {
 
 /* A micro-batch at one of this rank's stages. */
 typedef struct trii_skip_place {
-    int stage, local, microbatch;
+    int stage, microbatch;
     int kind;           /* which of two types, see trii_pipeline_note */
     bool first_of_kind; /* the types are told with it */
     int64_t rows;       /* of the whole batch */

@@ -53,17 +53,12 @@ static int by_place(const void *a, const void *b)
     return one->place < other->place ? -1 : one->place > other->place;
 }
 
-static int first_of(const trii_pipeline_recipe *r, int stage)
-{
-    return r->first != NULL ? r->first[stage] : stage;
-}
-
 /* Without memory a state would seem to be empty. */
 static tri_status check_states(const trii_pipeline_recipe *r)
 {
     tri_status status = TRI_OK;
 
-    for (int k = 0; k < first_of(r, r->stages) && status == TRI_OK; k++)
+    for (int k = 0; k < trii_pipeline_first_of(r, r->stages) && status == TRI_OK; k++)
         if (r->modules[k] != NULL && tri_module_status(r->modules[k]) == TRI_OK)
             status = trii_module_flatten(r->modules[k]);
     return status;
@@ -75,7 +70,7 @@ static int64_t list_entries(const trii_pipeline *p, const trii_pipeline_recipe *
     int64_t n = 0, place = 0;
 
     for (int s = 0; s < r->stages; s++)
-        for (int k = first_of(r, s); k < first_of(r, s + 1); k++)
+        for (int k = trii_pipeline_first_of(r, s); k < trii_pipeline_first_of(r, s + 1); k++)
             for (int64_t i = 0; r->modules[k] != NULL && i < tri_module_state_count(r->modules[k]);
                  i++, place++) {
                 tri_state_entry e = tri_module_state(r->modules[k], i);
