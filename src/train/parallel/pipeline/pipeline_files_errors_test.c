@@ -1,0 +1,201 @@
+/* pipeline_files_errors_test.c - files of pipelines that one rank cannot write or read: all ranks
+ * hear of it, and what is there stays. */
+#include "testing/pipeline_ranks.h"
+#include "testing/scratch.h"
+#include "train/tensor/persistent.h"
+
+static tri_module *build(void)
+{
+    tri_module *stages[6];
+
+    pipeline_stages(stages, 6, true);
+    return tri_nn_sequential_of(6, stages);
+}
+
+static tri_optimizer *optimize(tri_module *model)
+{
+    return tri_adamw(model, 0.05, NULL);
+}
+
+static const char *failing_rank(rank_env *env)
+{
+    const char *folder = env->arg;
+    const tri_checkpoint_info info = {.step = 1};
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    tri_module *model;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    model = tri_pipeline_split(build(), NULL, 2, &(tri_pipeline_options){.group = group});
+    RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
+    RANK_FAILS(env,
+               tri_checkpoint_writer_save(env->rank == 0 ? writer : NULL, model, NULL, &info, NULL),
+               TRI_ERR_INVALID_ARG, "writer");
+    RANK_TRY(env, tri_checkpoint_writer_save(writer, model, NULL, &info, NULL));
+    RANK_FAILS(env, tri_checkpoint_writer_save(writer, model, NULL, &info, NULL), TRI_ERR_IO,
+               ": a file of that name exists");
+    if (strncmp(tri_last_error(), "rank 0: create folder", 21) != 0)
+        return RANK_FAIL(env, "the rank is named again: %s", tri_last_error());
+    tri_checkpoint_writer_destroy(writer);
+    tri_module_destroy(model);
+    tri_group_unref(group);
+    return NULL;
+}
+
+/* The folder is a file. */
+static void writers_tell_all_ranks_of_a_failure(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(2, &(tri_group_options){.engine = "shm"}, failing_rank,
+                (void *)(uintptr_t)scratch_file(&s, "run", "", 0));
+    scratch_end(&s);
+}
+
+/* Files that one rank cannot write, or of which one has nothing to send: all ranks hear of it, and
+ * what is there stays. */
+static const char *stopped_rank(rank_env *env)
+{
+    const char *path = env->arg;
+    trii_held held = {0};
+    tri_group *group = NULL;
+    tri_module *model;
+    tri_tensor *weight;
+    uint64_t hash[2];
+    char beyond[300];
+
+    snprintf(beyond, sizeof(beyond), "%s/beyond", path);
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    model = tri_pipeline_split(build(), NULL, 3, &(tri_pipeline_options){.group = group});
+    RANK_TRY(env, tri_save(model, path));
+    RANK_TRY(env, tri_module_hash(model, &hash[0]));
+    for (int i = 0; i < 2; i++) {
+        RANK_FAILS(env, (i == 0 ? tri_save : tri_torch_save)(model, beyond), TRI_ERR_IO, "rank 0");
+        weight = tri_module_state(model, 0).tensor;
+        held.tensor = weight; /* it says that others have the rest */
+        weight->held = env->rank == 1 ? &held : NULL;
+        RANK_FAILS(env, (i == 0 ? tri_save : tri_torch_save)(model, path), TRI_ERR_UNSUPPORTED,
+                   "rank 1: tri_save: nothing makes");
+        weight->held = NULL;
+    }
+    RANK_TRY(env, tri_load(model, path, NULL));
+    RANK_TRY(env, tri_module_hash(model, &hash[1]));
+    if (hash[0] != hash[1])
+        return RANK_FAIL(env, "rank %d: the file is not what was saved last", env->rank);
+    RANK_TRY(env, tri_save(model, path));
+    tri_module_destroy(model);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void files_that_cannot_be_written_are_told_of(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(3, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, stopped_rank,
+                (void *)(uintptr_t)scratch_path(&s, "file.safetensors"));
+    assert_int_equal(scratch_count(s.dir), 1);
+    scratch_end(&s);
+}
+
+static tri_status save_or_restore(int way, const char *folder, tri_checkpoint_writer *writer,
+                                  tri_module *model, tri_optimizer *opt)
+{
+    const tri_checkpoint_info info = {.step = 1};
+    tri_checkpoint *checkpoint = NULL;
+    tri_status status;
+
+    if (way == 0)
+        return tri_checkpoint_save(folder, model, opt, &info, NULL);
+    if (way == 1)
+        return tri_checkpoint_writer_save(writer, model, opt, &info, NULL);
+    status = tri_checkpoint_writer_wait(writer);
+    if (status == TRI_OK)
+        status = tri_checkpoint_open(folder, &checkpoint);
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore(checkpoint, model, opt);
+    tri_checkpoint_close(checkpoint);
+    return status;
+}
+
+/* Two stages, of which the first has a layer that is cut. */
+static tri_module *stages_of(const tri_mesh *mesh)
+{
+    tri_module *net = build();
+    const tri_parallel_rule rule = {.module = "0.0", .style = TRI_COLWISE, .output = TRI_WHOLE};
+
+    if (tri_parallelize(net, tri_mesh_group(mesh, "tensor"), &rule, 1) != TRI_OK) {
+        tri_module_destroy(net);
+        return NULL;
+    }
+    return tri_pipeline_split(net, NULL, 2,
+                              &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
+}
+
+/* The first rank of the last stage, of which nothing is cut, gives an optimizer of another model,
+ * or none. */
+static const char *mistaken_rank(rank_env *env)
+{
+    const char *folder = env->arg;
+    bool mistakes = env->rank == env->size / 2;
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model, *others[2];
+    tri_optimizer *opt, *wrong[3] = {NULL};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, env->size / 2),
+                                  (const char *[]){"pipeline", "tensor"}, &mesh));
+    model = stages_of(mesh);
+    RANK_TRY(env, tri_module_status(model));
+    others[0] = stages_of(mesh);
+    others[1] = build();
+    opt = optimize(model);
+    for (int i = 0; i < 2; i++)
+        wrong[i] = optimize(others[i]);
+    RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
+    for (int way = 0; way < 3; way++) {
+        RANK_TRY(env, save_or_restore(way, folder, writer, model, opt));
+        for (int i = 0; i < 3; i++)
+            RANK_FAILS(env, save_or_restore(way, folder, writer, model, mistakes ? wrong[i] : opt),
+                       i < 2 ? TRI_ERR_INVALID_ARG : TRI_ERR_MISMATCH,
+                       i < 2 ? "not of this pipeline" : "some ranks give no optimizer");
+    }
+    RANK_TRY(env, save_or_restore(2, folder, writer, model, opt)); /* the groups go on */
+    tri_checkpoint_writer_destroy(writer);
+    tri_optimizer_destroy(opt);
+    for (int i = 0; i < 2; i++) {
+        tri_optimizer_destroy(wrong[i]);
+        tri_module_destroy(others[i]);
+    }
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void optimizers_of_other_models_are_refused_on_all_ranks(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        scratch s;
+
+        scratch_begin(&s);
+        run_threads(ranks, &(tri_group_options){.engine = "shm", .timeout_ms = 10000},
+                    mistaken_rank, (void *)(uintptr_t)scratch_path(&s, "run"));
+        scratch_end(&s);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
+    cmocka_unit_test(files_that_cannot_be_written_are_told_of),
+    cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
+};
+
+TEST_MAIN(tests)
