@@ -403,9 +403,9 @@ tri_status tri_parallelize(tri_module *module, tri_group *group, const tri_paral
                            int n)
 {
     parallelizing p = {.root = module, .rules = rules};
-    tri_status status = trii_need(module, "tri_parallelize", "module");
+    tri_status status = TRI_OK;
 
-    if (status == TRI_OK && group == NULL && !tri_is_initialized())
+    if (group == NULL && !tri_is_initialized())
         status = tri_init(NULL);
     if (status == TRI_OK)
         status = trii_group_resolve(&group, "tri_parallelize");

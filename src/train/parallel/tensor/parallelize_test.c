@@ -339,6 +339,11 @@ static const char *refused_rank(rank_env *env)
     else
         REFUSED(TRI_ERR_MISMATCH, "rank 2 has a call that fails",
                 {.module = "0", .style = TRI_COLWISE});
+    RANK_FAILS(env,
+               tri_parallelize(env->rank == 2 ? NULL : net, group,
+                               &(tri_parallel_rule){.module = "0", .style = TRI_COLWISE}, 1),
+               env->rank == 2 ? TRI_ERR_INVALID_ARG : TRI_ERR_MISMATCH,
+               env->rank == 2 ? "module is NULL" : "rank 2 has a call that fails");
     /* in use */
     opt = tri_sgd(net, 0.1, NULL);
     REFUSED(TRI_ERR_STATE, "0: weight: something else refers to it",
