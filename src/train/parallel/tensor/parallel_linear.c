@@ -124,6 +124,11 @@ tri_status trii_parallel_linear(const tri_module *module, const tri_parallel_rul
     if ((columns ? cut->gives : cut->takes) == TRI_SHARDED_SEQUENCE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "TRI_SHARDED_SEQUENCE is what TRI_COLWISE takes and TRI_ROWWISE gives");
+    if (rule->parts > 1 && (!columns || cut->gives == TRI_WHOLE))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "parts %d: only outputs that stay cut are in parts (TRI_COLWISE, output "
+                         "TRI_SHARDED)",
+                         rule->parts);
     cut->weight = weight;
     cut->bias = bias;
     cut->in_out = in_out;
@@ -136,12 +141,6 @@ tri_status trii_parallel_linear(const tri_module *module, const tri_parallel_rul
         status = trii_share_out(cut->in.whole, columns ? NULL : rule, "inputs", &cut->in);
     if (status == TRI_OK && (columns || cut->gives == TRI_SHARDED))
         status = trii_share_out(cut->out.whole, columns ? rule : NULL, "outputs", &cut->out);
-    if (status == TRI_OK && cut->in.parts + cut->out.parts > 2 &&
-        (!columns || cut->gives == TRI_WHOLE || cut->in.parts > 1))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "parts %d: only outputs that stay cut are in parts (TRI_COLWISE, output "
-                           "TRI_SHARDED)",
-                           rule->parts);
     trii_parallel_add_part(cut, weight, cut_dim, columns ? &cut->out : &cut->in);
     if (columns && bias != NULL)
         trii_parallel_add_part(cut, bias, 0, &cut->out);

@@ -312,7 +312,7 @@ static void rules_name_modules_by_wildcards(void **state)
 
 static const char *refused_rank(rank_env *env)
 {
-    tri_module *net = build(3);
+    tri_module *net = build(3), *wide = tri_nn_linear(20, 20, NULL);
     tri_group *group = NULL;
     tri_optimizer *opt;
     tri_tensor *weight, *x = rows(0, ROWS, IN);
@@ -331,6 +331,17 @@ static const char *refused_rank(rank_env *env)
     REFUSED(TRI_ERR_INVALID_ARG, "module is NULL", {.style = TRI_COLWISE});
     REFUSED(TRI_ERR_INVALID_ARG, "input 7",
             {.module = "0", .style = TRI_COLWISE, .input = (tri_parallel_value)7});
+    for (int k = 0; k < 2; k++) /* what would be joined, or added up, in another order */
+        RANK_FAILS(env,
+                   tri_parallelize(wide, group,
+                                   &(tri_parallel_rule){.module = "",
+                                                        .style = k == 0 ? TRI_COLWISE : TRI_ROWWISE,
+                                                        .parts = 2,
+                                                        .input = TRI_WHOLE,
+                                                        .output = TRI_WHOLE},
+                                   1),
+                   TRI_ERR_INVALID_ARG, "parts 2: only outputs that stay cut are in parts");
+    tri_module_destroy(wide);
     RANK_FAILS(env, tri_parallelize(net, group, NULL, 1), TRI_ERR_INVALID_ARG, "1 rules at NULL");
     RANK_FAILS(env, tri_parallelize(NULL, group, NULL, 0), TRI_ERR_INVALID_ARG, "module is NULL");
     REFUSED(TRI_ERR_MISMATCH, "0 by rows", {.module = "0", .style = (tri_parallel_style)first});
