@@ -81,15 +81,27 @@ static void dropout_forward(tri_module *self, tri_tensor *const *in, int n_in, t
     trii_forward_part(self, in[0], out, &share, -1);
 }
 
-bool trii_parallel_dropout(const tri_module *module, const tri_parallel_rule *rule,
-                           trii_parallel_cut *cut)
+bool trii_parallel_is_dropout(const tri_module *module)
 {
-    if (rule->style != TRI_COLWISE || strcmp(module->type->name, "Dropout") != 0 ||
-        module->parameters.n > 0 || module->n_children > 0)
-        return false;
+    return strcmp(module->type->name, "Dropout") == 0 && module->parameters.n == 0 &&
+           module->n_children == 0;
+}
+
+static bool may_be_sharded(tri_parallel_value value)
+{
+    return value == TRI_PARALLEL_DEFAULT || value == TRI_SHARDED;
+}
+
+tri_status trii_parallel_dropout(const tri_parallel_rule *rule, trii_parallel_cut *cut)
+{
+    if (rule->style != TRI_COLWISE || !may_be_sharded(rule->input) ||
+        !may_be_sharded(rule->output) || rule->parts != 0 || rule->block != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a Dropout takes and gives this rank's part of the features that the "
+                         "layer before it has cut: name it TRI_COLWISE and leave the rest out");
     cut->base.forward = dropout_forward;
     cut->takes = cut->gives = TRI_SHARDED;
-    return true;
+    return TRI_OK;
 }
 
 /* --- prepare -------------------------------------------------------------- */

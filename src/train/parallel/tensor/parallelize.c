@@ -91,8 +91,8 @@ static tri_status plan_one(parallelizing *p, int i)
         status = trii_parallel_sequence(match->module, rule, cut);
     else if (rule->style == TRI_PREPARE)
         status = trii_parallel_prepare(rule, cut);
-    else if (trii_parallel_dropout(match->module, rule, cut))
-        status = TRI_OK;
+    else if (trii_parallel_is_dropout(match->module))
+        status = trii_parallel_dropout(rule, cut);
     else if (trii_embedding_options_of(match->module) != NULL)
         status = trii_parallel_embedding(match->module, rule, cut);
     else

@@ -327,6 +327,8 @@ static const char *refused_rank(rank_env *env)
     REFUSED(TRI_ERR_INVALID_ARG, "a LayerNorm cannot", {.module = "3", .style = TRI_COLWISE});
     REFUSED(TRI_ERR_INVALID_ARG, "7: 4 outputs are fewer than 5 ranks",
             {.module = "7", .style = TRI_COLWISE});
+    REFUSED(TRI_ERR_INVALID_ARG, "4: a Dropout takes and gives this rank's part of the features",
+            {.module = "4", .style = TRI_COLWISE, .output = TRI_WHOLE});
     REFUSED(TRI_ERR_INVALID_ARG, "style 0: TRI_COLWISE, TRI_ROWWISE, TRI_HEADS", {.module = "0"});
     REFUSED(TRI_ERR_INVALID_ARG, "module is NULL", {.style = TRI_COLWISE});
     REFUSED(TRI_ERR_INVALID_ARG, "input 7",

@@ -149,9 +149,10 @@ tri_status trii_parallel_attention(const tri_module *module, const tri_parallel_
 /* The output's projection of such a module. */
 tri_status trii_parallel_output(const tri_module *module, const tri_parallel_rule *rule,
                                 trii_parallel_cut *cut) TRI_MUST_CHECK;
-/* False: the module is not tri_nn_dropout, which TRI_COLWISE lets draw its part of the mask. */
-bool trii_parallel_dropout(const tri_module *module, const tri_parallel_rule *rule,
-                           trii_parallel_cut *cut);
+/* tri_nn_dropout, which TRI_COLWISE lets draw its part of the mask. */
+bool trii_parallel_is_dropout(const tri_module *module);
+tri_status trii_parallel_dropout(const tri_parallel_rule *rule,
+                                 trii_parallel_cut *cut) TRI_MUST_CHECK;
 /* TRI_SEQUENCE and TRI_PREPARE. */
 tri_status trii_parallel_sequence(tri_module *module, const tri_parallel_rule *rule,
                                   trii_parallel_cut *cut) TRI_MUST_CHECK;
