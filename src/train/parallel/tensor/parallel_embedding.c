@@ -26,7 +26,7 @@ static void by_rows(tri_module *self, tri_tensor *const *in, int n_in, tri_tenso
     y = tri_masked_fill(tri_embedding(index, cut->weight, &here), tri_unsqueeze(outside, -1), 0.0);
     y = cut->gives == TRI_SHARDED_SEQUENCE ? trii_tokens_reduce(&cut->tokens, y)
                                            : tri_dist_reduce_from(y, cut->group);
-    out[0] = cut->gives == TRI_SHARDED ? trii_share_take(&cut->out, y, -1) : y;
+    out[0] = cut->gives == TRI_SHARDED ? trii_share_give(&cut->out, y) : y;
 }
 
 static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -37,6 +37,8 @@ static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_te
     self->type->forward(self, in, n_in, out, n_out);
     if (n_out == 1 && cut->gives == TRI_WHOLE)
         out[0] = trii_share_join(&cut->out, out[0], -1);
+    else
+        trii_share_note(&cut->out);
 }
 
 /* The table as a layer after all others, whose input is whole: by rows it has some outputs of it,

@@ -72,7 +72,7 @@ static tri_tensor *by_rows(const trii_parallel_cut *cut, tri_tensor *x)
     x = by_tokens ? trii_tokens_reduce(&cut->tokens, x) : tri_dist_reduce_from(x, cut->group);
     if (cut->bias != NULL) /* of which each rank has its tokens' part of the gradient then */
         x = tri_add(x, by_tokens ? tri_dist_copy_to(cut->bias, cut->group) : cut->bias);
-    return cut->gives == TRI_SHARDED ? trii_share_take(&cut->out, x, -1) : x;
+    return cut->gives == TRI_SHARDED ? trii_share_give(&cut->out, x) : x;
 }
 
 static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,

@@ -137,6 +137,12 @@ void trii_share_note(const trii_share *share)
         .parts = share->parts, .whole = share->whole, .start = share->start, .n = share->n});
 }
 
+tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x)
+{
+    trii_share_note(share);
+    return trii_share_take(share, x, -1);
+}
+
 trii_share trii_share_noted(tri_group *group, int64_t n)
 {
     const trii_cut_features noted = trii_cut_features_now();

@@ -123,7 +123,7 @@ static tri_tensor *converted(const trii_parallel_cut *cut, tri_tensor *x, tri_pa
     if (to != TRI_SHARDED)
         return x;
     share = trii_share_of(cut->group, tri_tensor_size(x, -1), 1, 1);
-    return trii_share_take(&share, x, -1);
+    return trii_share_give(&share, x);
 }
 
 static void prepared_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,

@@ -276,6 +276,71 @@ static void words_have_the_bits_of_one_process(void **state)
     run_threads(3, &(tri_group_options){.engine = "shm"}, bits_rank, NULL);
 }
 
+/* What gives parts of the features: of 7, of which two ranks have 4 and 3. */
+static const tri_parallel_rule givers[] = {
+    {.module = "0", .style = TRI_COLWISE},
+    {.module = "0", .style = TRI_ROWWISE, .output = TRI_SHARDED},
+    {.module = "1", .style = TRI_ROWWISE, .input = TRI_WHOLE, .output = TRI_SHARDED},
+    {.module = "1", .style = TRI_PREPARE, .output = TRI_WHOLE, .wanted_output = TRI_SHARDED}};
+
+typedef struct masks {
+    int giver;
+    double want[BATCH * LENGTH * 2];
+} masks;
+
+static tri_module *build_masked(int giver)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&drawing);
+    tri_manual_seed(3);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    net = tri_nn_sequential(tri_nn_embedding(WORDS, 7, NULL),
+                            giver < 2 ? tri_nn_identity() : tri_nn_linear(7, 7, NULL),
+                            tri_nn_dropout(0.5), tri_nn_linear(7, 2, NULL));
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    tri_manual_seed(11);
+    trii_mutex_unlock(&drawing);
+    return net;
+}
+
+static const char *masks_rank(rank_env *env)
+{
+    const masks *m = env->arg;
+    const tri_parallel_rule rules[] = {givers[m->giver],
+                                       {.module = "2", .style = TRI_COLWISE},
+                                       {.module = "3", .style = TRI_ROWWISE}};
+    tri_module *net = build_masked(m->giver);
+    tri_tensor *x = words(0, BATCH, 0);
+    double got[BATCH * LENGTH * 2];
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, rules, 3));
+    RANK_TRY(env, tri_tensor_copy_out(tri_forward(net, x), got, sizeof(got)));
+    tri_step_end();
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return far_from(env, "result", got, m->want, BATCH * LENGTH * 2);
+}
+
+static void masks_of_features_are_those_of_one_process(void **state)
+{
+    (void)state;
+    for (int k = 0; k < (int)TRII_COUNT_OF(givers); k++) {
+        masks m = {.giver = k};
+        tri_module *net = build_masked(k);
+        tri_tensor *x = words(0, BATCH, 0);
+
+        CHECK_OK(tri_tensor_copy_out(tri_forward(net, x), m.want, sizeof(m.want)));
+        tri_step_end();
+        tri_module_destroy(net);
+        tri_tensor_unref(x);
+        run_threads(2, &(tri_group_options){.engine = "shm"}, masks_rank, &m);
+    }
+}
+
 static const char *refused_rank(rank_env *env)
 {
     static const tri_parallel_rule wrong[][2] = {
@@ -338,6 +403,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(scores_that_are_cut_have_the_loss_of_whole_ones),
     cmocka_unit_test(replicas_count_the_samples_of_scores_that_are_cut),
     cmocka_unit_test(words_have_the_bits_of_one_process),
+    cmocka_unit_test(masks_of_features_are_those_of_one_process),
     cmocka_unit_test(other_layers_and_losses_are_refused),
 };
 

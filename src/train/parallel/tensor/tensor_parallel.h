@@ -45,6 +45,8 @@ tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after
 /* Features of values that a layer has cut in this step, for what works on them without saying what
  * they are a part of. */
 void trii_share_note(const trii_share *share);
+/* trii_share_take along the last dimension, noted. */
+tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x);
 /* The share of so many features; equal ones where none of the size was noted. */
 trii_share trii_share_noted(tri_group *group, int64_t n);
 /* A forward draws random numbers for its part, along this dimension, of values of all ranks. */
