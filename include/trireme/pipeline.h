@@ -149,7 +149,9 @@ TRI_API tri_module *tri_pipeline(tri_module *const *own_stages, int n,
  *
  *   own_net   owned from now on, also on failure. Its modules keep their names in the state:
  *             "5.weight". It is taken apart: hooks of its own do not run, and if it is to be
- *             computed again (tri_module_set_recompute), each of its modules is.
+ *             computed again (tri_module_set_recompute), each of its modules is. What is left of it
+ *             carries an error into an optimizer that is made of it, and lives as long as the
+ *             pipeline.
  *   cuts      [n_stages - 1]: the names of the modules with which stages 1, 2, .. begin, in their
  *             order: {"3", "6"}. A tri_nn_sequential inside is cut, too: {"h.2", "h.4"}. NULL:
  *             where the stages' operations (options.example), or without an example their numbers

@@ -25,6 +25,7 @@ static void pipeline_destroy(tri_module *self)
     trii_free(p->actions);
     trii_free(p->skips);
     trii_pipeline_ties_free(p);
+    tri_module_destroy(p->taken_apart);
 }
 
 /* Peers that wait for this rank hear why. */
@@ -224,22 +225,43 @@ static tri_status take_parts(tri_module *model, trii_pipeline *p, const trii_pip
     return status;
 }
 
-static tri_status check_modules(const trii_pipeline_recipe *r)
+/* Every rank of the group has another stage, and so none that it could run a layer with. */
+static tri_status check_cuts(tri_module *module, const tri_group *group)
 {
-    for (int i = 0; i < trii_pipeline_first_of(r, r->stages); i++)
-        if (r->modules[i] != NULL && is_repeated(r, i))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module %d is in the list twice", i);
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        const tri_state_entry entry = tri_module_state(module, i);
+
+        if (trii_tensor_is_cut(entry.tensor) && trii_group_meets(entry.tensor->held->group, group))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s of a %s is cut over ranks of this group (tri_parallelize), which "
+                             "have other stages: give the group of another axis of the mesh",
+                             entry.name, tri_module_type(module));
+    }
     return TRI_OK;
 }
 
-static tri_status check_recipe(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r)
+static tri_status check_modules(const trii_pipeline_recipe *r, const tri_group *group)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < trii_pipeline_first_of(r, r->stages) && status == TRI_OK; i++) {
+        if (r->modules[i] != NULL && is_repeated(r, i))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module %d is in the list twice", i);
+        if (r->modules[i] != NULL && tri_module_status(r->modules[i]) == TRI_OK)
+            status = check_cuts(r->modules[i], group);
+    }
+    return status;
+}
+
+static tri_status check_recipe(const trii_pipeline_shape *shape, const trii_pipeline_recipe *r,
+                               const tri_group *group)
 {
     tri_status status;
 
     if (r->modules == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "own_stages is NULL");
     status = trii_pipeline_shape_check(shape);
-    return status == TRI_OK ? check_modules(r) : status;
+    return status == TRI_OK ? check_modules(r, group) : status;
 }
 
 static tri_status take_room(trii_pipeline *p, const trii_pipeline_recipe *r)
@@ -303,7 +325,7 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
         .stages = r->stages,
         .microbatches = opt->n_microbatches != 0 ? opt->n_microbatches : tri_group_size(group)};
     if (status == TRI_OK)
-        status = check_recipe(&p->shape, r);
+        status = check_recipe(&p->shape, r, group);
     if (status == TRI_OK)
         status = take_room(p, r);
     if (status == TRI_OK)

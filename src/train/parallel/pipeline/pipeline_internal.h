@@ -25,7 +25,8 @@ typedef struct trii_pipeline {
     int n_skips;
     struct trii_pipeline_tie *ties; /* pipeline_ties.h */
     int n_ties;
-    uint64_t generation; /* of the step in which it last recorded */
+    uint64_t generation;     /* of the step in which it last recorded */
+    tri_module *taken_apart; /* owned: what is left of the network of tri_pipeline_split, or NULL */
 } trii_pipeline;
 
 /* What a pipeline is made of. Modules are owned by what makes it, also on failure. */

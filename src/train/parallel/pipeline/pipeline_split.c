@@ -235,6 +235,27 @@ static void take_apart(tri_module *net)
     net->n_children = left;
 }
 
+/* A program may still use the network by mistake, to make an optimizer of it, say. It stays as a
+ * failed module for as long as the pipeline, which owns it from here on. */
+static void keep_failed(tri_module *model, tri_module *own_net)
+{
+    trii_pipeline *p = trii_pipeline_of(model);
+    tri_status status = tri_module_status(model);
+    char line[TRII_ERR_BYTES];
+
+    if (p == NULL || own_net == NULL || own_net->parent != NULL || trii_module_is_shared(own_net)) {
+        tri_module_destroy(own_net);
+        return;
+    }
+    (void)snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (status == TRI_OK)
+        status = TRII_FAIL(TRI_ERR_STATE, "tri_pipeline_split has taken this network apart: use "
+                                          "the module that it returned");
+    trii_module_fail(own_net, status);
+    trii_err_set("%s", line); /* that the pipeline has not failed */
+    p->taken_apart = own_net;
+}
+
 tri_module *(tri_pipeline_split)(tri_module *own_net, const char *const *cuts, int n_stages,
                                  const tri_pipeline_options *opt)
 {
@@ -261,7 +282,7 @@ tri_module *(tri_pipeline_split)(tri_module *own_net, const char *const *cuts, i
         recipe.stages = n_stages;
     }
     model = trii_pipeline_make(&recipe);
-    tri_module_destroy(own_net);
+    keep_failed(model, own_net);
     parts_fini(&t);
     return model;
 }

@@ -281,6 +281,36 @@ static void what_the_network_computes_again_its_modules_do(void **state)
     tri_store_unref(store);
 }
 
+/* An optimizer of the network instead of the pipeline: refused, and nothing freed is read. */
+static void expect_refused(tri_group *group, int stages, tri_status wanted, const char *line)
+{
+    tri_module *net = network();
+    tri_module *pipe = tri_pipeline_split(
+        net, NULL, stages,
+        &(tri_pipeline_options){.group = group, .schedule = TRI_PIPELINE_LOOPED_BFS});
+    tri_optimizer *opt = tri_adamw(net, 1e-3, NULL);
+
+    CHECK_FAILS(tri_optimizer_status(opt), wanted, line);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+}
+
+static void a_network_that_was_taken_apart_is_refused(void **state)
+{
+    tri_group *group = NULL;
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
+    expect_refused(group, 2, TRI_ERR_STATE,
+                   "tri_pipeline_split has taken this network apart: use the module that it "
+                   "returned");
+    expect_refused(group, 7, TRI_ERR_INVALID_ARG, "7 stages of a network of 6 modules");
+    tri_group_unref(group);
+    tri_store_unref(store);
+}
+
 static const char *cut_differently(rank_env *env)
 {
     tri_group *group = NULL;
@@ -402,6 +432,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sequences_inside_are_cut_too),
     cmocka_unit_test(no_cut_has_a_smaller_largest_stage),
     cmocka_unit_test(cuts_are_checked),
+    cmocka_unit_test(a_network_that_was_taken_apart_is_refused),
     cmocka_unit_test(what_the_network_computes_again_its_modules_do),
     cmocka_unit_test(ranks_that_cut_differently_are_named),
 };

@@ -414,6 +414,13 @@ static const char *unwrapped_rank(rank_env *env)
             kind == 2 ? "would communicate once for each device" : "another axis of the mesh");
         tri_module_destroy(model);
     }
+    net = build(3);
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    model =
+        tri_pipeline_split(net, (const char *[]){"3"}, 2, &(tri_pipeline_options){.group = group});
+    RANK_FAILS(env, tri_module_status(model), TRI_ERR_INVALID_ARG,
+               "weight of a Linear is cut over ranks of this group");
+    tri_module_destroy(model);
     tri_group_unref(group);
     return NULL;
 }
