@@ -7,7 +7,8 @@
  *     model = tri_ddp(net, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
  *
  * Ranks are laid out row by row: the last axis has neighbouring ranks, so put there what sends most
- * (tensor parallelism), and first what sends least (pipelines). Rank 5 of this mesh has the
+ * and waits for it (tensor parallelism). Of several hosts, the first axis is the one between them:
+ * replicas or a pipeline. Rank 5 of this mesh has the
  * coordinates data 1, tensor 1; its group "data" is ranks 1 and 5, its group "tensor" ranks 4 to 7.
  *
  * The group of an axis has its ranks in the order of their coordinates. An axis that holds all
@@ -53,7 +54,9 @@ TRI_API void tri_mesh_destroy(tri_mesh *mesh);
 /* In the functions below `axis` is a name, or NULL: the only axis of a mesh with one. */
 
 /* The ranks that differ from this one along this axis alone, this one included. Borrowed: it lives
- * as long as the mesh. NULL (and the error line): there is no such axis. torch's get_group. */
+ * as long as the mesh. Never NULL, which would stand for the world: where there is no such axis, it
+ * gives a group without ranks (tri_group_rank -1), with which every call fails: INVALID_ARG, with
+ * the axes that there are. torch's get_group. */
 TRI_API tri_group *tri_mesh_group(const tri_mesh *mesh, const char *axis);
 /* Where this rank is along the axis, from 0 on; -1 (and the error line): there is no such axis.
  * torch's get_local_rank. */

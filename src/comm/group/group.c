@@ -5,6 +5,7 @@
  */
 #include "comm/group/group_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -41,6 +42,15 @@ tri_group *trii_group_non_member(void)
     return tri_group_ref(&non_member);
 }
 
+static tri_group not_found; /* as a non-member's */
+static _Thread_local char why_not_found[256];
+
+tri_group *trii_group_not_found(void)
+{
+    snprintf(why_not_found, sizeof(why_not_found), "%s", tri_last_error());
+    return &not_found;
+}
+
 tri_status trii_group_check_process(const tri_group *group, const char *call)
 {
     if (!trii_group_of_parent(group))
@@ -57,6 +67,9 @@ static tri_status check_member(const tri_group *group, const char *call)
     if (group == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
                          call, no_world());
+    if (group == &not_found)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there is no such group: %s", call,
+                         why_not_found[0] != '\0' ? why_not_found : "another thread looked for it");
     if (group->engine == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s: this process is not a member of the group (tri_group_rank is -1): "

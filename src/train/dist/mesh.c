@@ -329,7 +329,7 @@ tri_group *tri_mesh_group(const tri_mesh *mesh, const char *name)
 {
     int a = find_axis("tri_mesh_group", mesh, name);
 
-    return a >= 0 ? mesh->axes[a].group : NULL;
+    return a >= 0 ? mesh->axes[a].group : trii_group_not_found();
 }
 
 int tri_mesh_coordinate(const tri_mesh *mesh, const char *name)

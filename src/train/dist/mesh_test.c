@@ -1,6 +1,8 @@
 /* mesh_test.c - meshes of 1 to 8 ranks: who is in which group, parts, and what is refused. */
 /* ctest: start=first also=TRI_CHECK=order */
 #include <trireme/mesh.h>
+#include <trireme/pipeline.h>
+#include <trireme/trireme.h>
 
 #include "testing/check.h"
 #include "testing/ranks.h"
@@ -33,6 +35,35 @@ static const char *expect_members(rank_env *env, tri_group *group, int32_t wante
     if (mask != wanted)
         return RANK_FAIL(env, "rank %d: its group is %x, not %x", env->rank, (unsigned)mask,
                          (unsigned)wanted);
+    return NULL;
+}
+
+/* A group of no such axis is not the world: every call with it fails, and says which there are. */
+static const char *refuse_unknown(rank_env *env, tri_group *group, const char *line)
+{
+    tri_module *model = tri_ddp(tri_nn_linear(1, 1, NULL), &(tri_ddp_options){.group = group});
+    tri_module *pipe, *stage = tri_nn_tanh();
+    tri_group *parts = NULL;
+    int32_t one = 1;
+
+    RANK_FAILS(env, tri_module_status(model), TRI_ERR_INVALID_ARG, line);
+    tri_module_destroy(model);
+    model = tri_zero(tri_nn_linear(1, 1, NULL), &(tri_zero_options){.group = group});
+    RANK_FAILS(env, tri_module_status(model), TRI_ERR_INVALID_ARG, line);
+    tri_module_destroy(model);
+    pipe = tri_pipeline(&stage, 1, &(tri_pipeline_options){.group = group});
+    RANK_FAILS(env, tri_module_status(pipe), TRI_ERR_INVALID_ARG, line);
+    tri_module_destroy(pipe);
+    model = tri_nn_tanh();
+    RANK_FAILS(env, tri_parallelize(model, group, NULL, 0), TRI_ERR_INVALID_ARG, line);
+    tri_module_destroy(model);
+    RANK_FAILS(env, tri_all_reduce(group, &one, &one, 1, TRI_DTYPE_I32, TRI_REDOP_SUM, NULL),
+               TRI_ERR_INVALID_ARG, line);
+    RANK_FAILS(env, tri_group_status(group), TRI_ERR_INVALID_ARG, line);
+    RANK_FAILS(env, tri_group_split(group, 0, 0, NULL, &parts), TRI_ERR_INVALID_ARG, line);
+    EXPECT(env, tri_group_rank(group) == -1 && tri_group_size(group) == 0);
+    tri_group_abort(group, "not known");
+    tri_group_unref(tri_group_ref(group));
     return NULL;
 }
 
@@ -80,8 +111,15 @@ static const char *cube_of_eight(rank_env *env)
     failure = expect_members(env, tri_mesh_group(again, NULL), r < 4 ? 0x0f : 0xf0);
     if (failure != NULL)
         return failure;
-    RANK_FAILS(env, tri_mesh_group(sub, NULL) != NULL ? TRI_OK : TRI_ERR_INVALID_ARG,
-               TRI_ERR_INVALID_ARG, "which of the axes \"data\", \"tensor\"?");
+    failure =
+        refuse_unknown(env, tri_mesh_group(sub, NULL), "which of the axes \"data\", \"tensor\"?");
+    if (failure == NULL)
+        failure = refuse_unknown(env, tri_mesh_group(sub, "tensro"),
+                                 "no axis is called \"tensro\" (axes: \"data\", \"tensor\")");
+    if (failure == NULL)
+        failure = refuse_unknown(env, tri_mesh_group(NULL, "data"), "the mesh is NULL");
+    if (failure != NULL)
+        return failure;
     EXPECT(env, tri_mesh_coordinate(sub, "pipeline") == -1);
     EXPECT(env, strstr(tri_last_error(),
                        "no axis is called \"pipeline\" (axes: \"data\", \"tensor\")") != NULL);
