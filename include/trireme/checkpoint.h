@@ -154,7 +154,8 @@ typedef struct tri_checkpoint_save_options {
  * its ranks call it, with one step and one folder, on a disk that all share: each writes its pieces
  * into a file of its own, and rank 0 all else. Such a checkpoint can be restored on any number of
  * ranks, or in one process. A program for any strategy calls it on all ranks with .all_ranks: rank
- * 0 writes what is not in pieces, and the others return what it returns, once it does. The ranks
+ * 0 writes what is not in pieces, and the others return what it returns, once it does; of replicas
+ * of parts (tri_ddp around tri_parallelize or a pipeline) the first save, for the others. The ranks
  * are those of the strategy that made the module, or those of the world without one. The state of
  * the random numbers (tri_rng of this context, the generator of initial values of this thread) is
  * saved with it.

@@ -34,8 +34,9 @@
  *
  * tri_checkpoint_save, on all ranks of the group, writes the parts as parts of whole tensors, which
  * tri_checkpoint_restore reads on any number of ranks, cut otherwise or not at all. With replicas
- * the group saves that is first along the other axis (tri_mesh_coordinate 0); under tri_zero, which
- * divides the optimizer's state along that axis, all ranks call it. All may restore.
+ * the group saves that is first along the other axis (tri_mesh_coordinate 0), or all ranks call it
+ * with .all_ranks; under tri_zero, which divides the optimizer's state along that axis, all ranks
+ * call it. All may restore.
  * tri_save, tri_load, tri_module_load and tri_module_hash know whole tensors, and all ranks of the
  * group call them; of replicas one group may save or all, which write the same file then.
  * tri_clip_grad_norm and tri_grad_scaler see the norm over all parts, each once.

@@ -295,8 +295,8 @@ static tri_status check_replica(const char *call, tri_module *module)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "%s: %s is a part of what ranks save together, and ranks with "
                              "replicas have the same parts: only those that are first along the "
-                             "other axis of the mesh "
-                             "save (its coordinate is 0)",
+                             "other axis of the mesh save (its coordinate is 0), or all call it "
+                             "with .all_ranks",
                              call, entry.name);
     }
     return TRI_OK;
@@ -376,11 +376,10 @@ static tri_status save_stages(const char *folder, tri_module *module, tri_optimi
     return trii_stages_agree(module, sharers, status);
 }
 
-tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
-                               const tri_checkpoint_info *info,
-                               const tri_checkpoint_save_options *opt)
+static tri_status save_checkpoint(const char *call, const char *folder, tri_module *module,
+                                  tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                                  const tri_checkpoint_save_options *opt)
 {
-    const char *call = "tri_checkpoint_save";
     trii_snapshot snapshot = {.n_parts = 0};
     tri_status status = trii_need_text(folder, call, "folder");
     tri_group *ranks, *sharers = tri_module_status(module) == TRI_OK ? trii_sharers(module) : NULL;
@@ -404,4 +403,17 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     }
     trii_snapshot_fini(&snapshot);
     return sharers != NULL ? trii_ranks_agree(sharers, status) : status;
+}
+
+tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
+                               const tri_checkpoint_info *info,
+                               const tri_checkpoint_save_options *opt)
+{
+    const char *call = "tri_checkpoint_save";
+    trii_replicas replicas;
+    tri_status status = trii_replicas_begin(&replicas, call, module, opt);
+
+    if (status == TRI_OK && replicas.saves)
+        status = save_checkpoint(call, folder, module, optimizer, info, opt);
+    return trii_replicas_end(&replicas, module, status);
 }

@@ -214,11 +214,10 @@ static tri_status hand_over(tri_checkpoint_writer *w, tri_group *ranks)
     return TRI_OK;
 }
 
-tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module *module,
-                                      tri_optimizer *optimizer, const tri_checkpoint_info *info,
-                                      const tri_checkpoint_save_options *opt)
+static tri_status save(const char *call, tri_checkpoint_writer *writer, tri_module *module,
+                       tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                       const tri_checkpoint_save_options *opt)
 {
-    const char *call = "tri_checkpoint_writer_save";
     tri_status status = check_writer(call, writer);
     bool is_made = tri_module_status(module) == TRI_OK;
     tri_group *ranks, *sharers = is_made ? trii_sharers(module) : NULL;
@@ -248,6 +247,19 @@ tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module 
         return status; /* the first of them writes */
     status = trii_ranks_meet(ranks, call, status);
     return status == TRI_OK ? hand_over(writer, ranks) : status;
+}
+
+tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module *module,
+                                      tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                                      const tri_checkpoint_save_options *opt)
+{
+    const char *call = "tri_checkpoint_writer_save";
+    trii_replicas replicas;
+    tri_status status = trii_replicas_begin(&replicas, call, module, opt);
+
+    if (status == TRI_OK && replicas.saves)
+        status = save(call, writer, module, optimizer, info, opt);
+    return trii_replicas_end(&replicas, module, status);
 }
 
 tri_status tri_checkpoint_writer_wait(tri_checkpoint_writer *writer)

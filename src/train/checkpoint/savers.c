@@ -40,6 +40,52 @@ tri_status trii_stages_agree(tri_module *module, tri_group *sharers, tri_status 
     return trii_ranks_agree(ranks, status);
 }
 
+static const trii_unit *unit_of_parts(tri_module *module)
+{
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+        const trii_unit *unit = trii_is_handle(tensor) ? NULL : trii_unit_of(tensor);
+
+        if (unit != NULL && unit->stage == 0 &&
+            (trii_tensor_is_cut(tensor) || tensor->staged != NULL))
+            return unit;
+    }
+    return NULL;
+}
+
+tri_status trii_replicas_begin(trii_replicas *replicas, const char *call, tri_module *module,
+                               const tri_checkpoint_save_options *opt)
+{
+    const trii_unit *unit = NULL;
+    const trii_stages *stages = NULL;
+    int32_t found[2] = {0, 0}; /* there are replicas; these are not the first */
+    tri_status status = TRI_OK;
+
+    if (opt != NULL && opt->all_ranks && tri_module_status(module) == TRI_OK) {
+        unit = unit_of_parts(module);
+        stages = tri_module_unwrapped(module)->stages;
+    }
+    if (unit != NULL) {
+        found[0] = 1;
+        found[1] = unit->rank > 0;
+    }
+    if (stages != NULL)
+        status = trii_ranks_meet(stages->group, call, TRI_OK);
+    if (stages != NULL && status == TRI_OK)
+        status = tri_all_reduce(stages->group, found, found, 2, TRI_DTYPE_I32, TRI_REDOP_MAX, NULL);
+    *replicas = (trii_replicas){.group = unit != NULL ? unit->group : NULL,
+                                .in_pipeline = stages != NULL && found[0] != 0,
+                                .saves = found[1] == 0};
+    return status == TRI_OK && !replicas->saves ? tri_run() : status;
+}
+
+tri_status trii_replicas_end(const trii_replicas *replicas, tri_module *module, tri_status status)
+{
+    if (replicas->group != NULL)
+        status = trii_ranks_agree(replicas->group, status);
+    return replicas->in_pipeline ? trii_stages_agree(module, NULL, status) : status;
+}
+
 tri_status trii_stages_optimize(tri_module *module, tri_group *sharers,
                                 const tri_optimizer *optimizer, tri_status status)
 {

@@ -91,6 +91,18 @@ tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder
 /* The ranks that have the same parts of a network that is cut, and ranges of their state each (ZeRO
  * around tri_parallelize): the first of them puts these together, and saves. NULL: none have. */
 tri_group *trii_sharers(tri_module *module);
+/* With .all_ranks, where other ranks have the same parts (tri_ddp around tri_parallelize or a
+ * pipeline): the first along their axis save, and the others only run what pends. */
+typedef struct trii_replicas {
+    tri_group *group; /* the ranks with this one's parts; NULL: it has none, or nobody else has */
+    bool in_pipeline; /* of which a stage may have none */
+    bool saves;
+} trii_replicas;
+tri_status trii_replicas_begin(trii_replicas *replicas, const char *call, tri_module *module,
+                               const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
+/* All of them return what those that save have: `status`. */
+tri_status trii_replicas_end(const trii_replicas *replicas, tri_module *module,
+                             tri_status status) TRI_MUST_CHECK;
 /* All ranks that have a part of a pipeline's network: along the axis over which layers are cut,
  * along that of replicas that share the state, and, as a stage may have neither, along the
  * pipeline. `status`: as trii_ranks_agree. */

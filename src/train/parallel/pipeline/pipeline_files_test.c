@@ -174,6 +174,10 @@ static const char *save_here(rank_env *env, tri_mesh *mesh, tri_module *model, t
         wrong = save_behind(env, model, opt, &info);
     else
         RANK_TRY(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL));
+    if (wrong == NULL && j->at.zero == 0 && !j->by_writer) {
+        RANK_TRY(env, tri_checkpoint_save(j->folder, model, opt, &info,
+                                          &(tri_checkpoint_save_options){.all_ranks = true}));
+    }
     tri_ema_destroy(a.ema);
     return wrong;
 }

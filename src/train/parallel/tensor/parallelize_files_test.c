@@ -147,6 +147,48 @@ static void checkpoints_move_between_cuts(void **state)
 
 /* --- with replicas -------------------------------------------------------- */
 
+static const char *newest_is(rank_env *env, int64_t step)
+{
+    const job *j = env->arg;
+    tri_checkpoint *checkpoint = NULL;
+    int64_t found;
+
+    RANK_TRY(env, tri_checkpoint_open(j->folder, &checkpoint));
+    found = tri_checkpoint_step(checkpoint);
+    tri_checkpoint_close(checkpoint);
+    return found == step ? NULL : RANK_FAIL(env, "the newest is %d", (int)found);
+}
+
+/* Without a question who is first; a failure of those that write is that of all. */
+static const char *save_by_all(rank_env *env, tri_module *model)
+{
+    const job *j = env->arg;
+    const tri_checkpoint_save_options all = {.all_ranks = true};
+    tri_checkpoint_writer *writer = NULL;
+    const char *wrong;
+    char below[300];
+
+    RANK_TRY(env,
+             tri_checkpoint_save(j->folder, model, NULL, &(tri_checkpoint_info){.step = 2}, &all));
+    wrong = newest_is(env, 2);
+    if (wrong != NULL)
+        return wrong;
+    RANK_TRY(env, tri_checkpoint_writer_create(j->folder, &writer));
+    RANK_TRY(env, tri_checkpoint_writer_save(writer, model, NULL, &(tri_checkpoint_info){.step = 3},
+                                             &all));
+    RANK_TRY(env, tri_checkpoint_writer_wait(writer));
+    tri_checkpoint_writer_destroy(writer);
+    RANK_TRY(env, ranks_meet(env, "written", -1));
+    wrong = newest_is(env, 3);
+    if (wrong != NULL)
+        return wrong;
+    snprintf(below, sizeof(below), "%s/step-%012d/manifest.json/run", j->folder, 3);
+    RANK_FAILS(env,
+               tri_checkpoint_save(below, model, NULL, &(tri_checkpoint_info){.step = 4}, &all),
+               TRI_ERR_IO, "manifest.json");
+    return NULL;
+}
+
 static const char *replica_rank(rank_env *env)
 {
     job *j = env->arg;
@@ -158,6 +200,7 @@ static const char *replica_rank(rank_env *env)
     double before[NUMBERS] = {0}, got[NUMBERS] = {0};
     bool is_whole[NUMBERS];
     char path[300];
+    const char *wrong;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
     RANK_TRY(env,
@@ -175,6 +218,9 @@ static const char *replica_rank(rank_env *env)
     RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, NULL));
     tri_checkpoint_close(checkpoint);
     RANK_TRY(env, put(model, got, is_whole));
+    wrong = save_by_all(env, model);
+    if (wrong != NULL)
+        return wrong;
     /* both groups write one file, with the same bytes */
     snprintf(path, sizeof(path), "%s.safetensors", j->folder);
     for (int again = 0; again < 3; again++)
