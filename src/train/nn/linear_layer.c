@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/option.h"
+#include "train/graph/step/cut_features.h"
 #include "train/nn/module.h"
 #include "train/tensor/persistent.h"
 
@@ -36,13 +37,30 @@ typedef struct linear {
     tri_tensor *weight, *bias;
 } linear;
 
+/* What an earlier layer has left cut (tri_parallelize) reaches a layer that no rule names. */
+static tri_tensor *check_whole(const linear *layer, tri_tensor *x)
+{
+    const trii_cut_features cut = trii_cut_features_now();
+    int64_t wanted = tri_tensor_size(layer->weight, 1);
+
+    if (cut.parts == 0 || x == NULL || tri_tensor_status(x) != TRI_OK || tri_tensor_ndim(x) < 1 ||
+        tri_tensor_size(x, -1) == wanted || tri_tensor_size(x, -1) != cut.parts * cut.n)
+        return x;
+    return trii_forward_failed(TRII_FAIL(
+        TRI_ERR_INVALID_ARG,
+        "x has %lld features, this rank's part of the %lld of a layer that is TRI_COLWISE, "
+        "and the weight takes %lld: make this layer TRI_ROWWISE, or give that one .output "
+        "= TRI_WHOLE",
+        (long long)(cut.parts * cut.n), (long long)(cut.parts * cut.whole), (long long)wanted));
+}
+
 static void linear_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                            int n_out)
 {
     linear *layer = tri_module_data(self);
 
     if (trii_one_to_one(self, n_in, out, n_out))
-        out[0] = tri_linear(in[0], layer->weight, layer->bias);
+        out[0] = tri_linear(check_whole(layer, in[0]), layer->weight, layer->bias);
 }
 
 static int linear_repr(tri_module *self, char *text, size_t bytes)

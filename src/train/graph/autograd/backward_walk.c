@@ -99,7 +99,8 @@ static tri_status check_output(const trii_backward *b, int k)
     if (!value->requires_grad)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s depends on no tensor that requires a gradient (or was recorded under "
-                         "tri_no_grad_begin)",
+                         "tri_no_grad_begin, or is of tri_pipeline_step, which has done the "
+                         "backward itself)",
                          what);
     return TRI_OK;
 }

@@ -250,9 +250,10 @@ static void expect_failure(int what, int rank, tri_status status, const char *pa
 static void a_rank_that_is_refused_ends_the_others_with_its_line(void **state)
 {
     (void)state;
-    expect_failure(NO_X, 0, TRI_ERR_INVALID_ARG, "x is NULL");
+    expect_failure(NO_X, 0, TRI_ERR_INVALID_ARG, "x is NULL on rank 0, which has the first stage");
     expect_failure(NO_ROWS, 0, TRI_ERR_INVALID_ARG, "x has no rows");
-    expect_failure(NO_TARGET, 2, TRI_ERR_INVALID_ARG, "target is NULL");
+    expect_failure(NO_TARGET, 2, TRI_ERR_INVALID_ARG,
+                   "target is NULL on rank 2, which has the last stage");
     expect_failure(NO_FUNCTION, 2, TRI_ERR_INVALID_ARG, "loss is NULL");
     expect_failure(OTHER_ROWS, 2, TRI_ERR_INVALID_ARG, "target has no rows");
     expect_failure(NO_MEAN, 2, TRI_ERR_INVALID_ARG, "the loss function returned 6 elements");
@@ -265,18 +266,23 @@ static void a_rank_that_is_refused_ends_the_others_with_its_line(void **state)
 static const char *forward_with_gradients(rank_env *env)
 {
     const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH);
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     tri_group *group = NULL;
     tri_module *pipe, *other = tri_nn_tanh();
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
+    tri_backward(tri_pipeline_step(pipe, x, y, pipeline_mse, NULL));
+    RANK_FAILS(env, tri_step_end_status(), TRI_ERR_INVALID_ARG,
+               "tri_pipeline_step, which has done the backward itself");
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
     RANK_FAILS(env, tri_tensor_status(tri_forward(pipe, x)), TRI_ERR_STATE,
                "the forward of a pipeline has no gradients: put it in TRI_NO_GRAD { }");
     tri_step_end();
     RANK_FAILS(env, tri_tensor_status(tri_pipeline_step(other, x, x, pipeline_mse, NULL)),
                TRI_ERR_INVALID_ARG, "the module is a Tanh; tri_pipeline makes pipelines");
     tri_step_end();
+    tri_tensor_unref(y);
     tri_module_destroy(pipe);
     tri_module_destroy(other);
     tri_group_unref(group);

@@ -129,11 +129,15 @@ static tri_tensor *rows_from(const pass *t, tri_tensor *whole, int microbatch)
     return tri_narrow(whole, 0, first_row(t, microbatch), rows_of(t, microbatch));
 }
 
-static tri_status check_rows(const char *name, tri_tensor *batch)
+/* stage: "first" or "last", which needs it and is here. */
+static tri_status check_rows(const pass *t, const char *name, tri_tensor *batch, const char *stage)
 {
-    tri_status status = batch != NULL ? tri_tensor_status(batch)
-                                      : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL", name);
+    tri_status status;
 
+    if (batch == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL on rank %d, which has the %s stage", name,
+                         t->p->rank, stage);
+    status = tri_tensor_status(batch);
     if (status != TRI_OK)
         return status;
     if (tri_tensor_ndim(batch) < 1 || tri_tensor_size(batch, 0) < 1)
@@ -149,13 +153,13 @@ static tri_status check_inputs(pass *t)
     tri_status status = trii_pipeline_replicas_check(t->p, in->model, t->call);
 
     if (status == TRI_OK && is_here(t, 0)) {
-        status = check_rows("x", in->x);
+        status = check_rows(t, "x", in->x, "first");
         if (status == TRI_OK)
             t->rows = tri_tensor_size(in->x, 0);
     }
     if (status != TRI_OK || t->call == TRII_PIPELINE_OUTPUTS || !is_here(t, t->p->shape.stages - 1))
         return status;
-    status = check_rows("target", in->target);
+    status = check_rows(t, "target", in->target, "last");
     return status == TRI_OK && in->loss == NULL
                ? TRII_FAIL(TRI_ERR_INVALID_ARG, "loss is NULL on the rank of the last stage")
                : status;

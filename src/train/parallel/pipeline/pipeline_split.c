@@ -119,6 +119,20 @@ static tri_status find_parts(parts *t, const tri_module *net, int stages)
 
 /* --- where ---------------------------------------------------------------- */
 
+/* What cannot be found: most often it is inside of a module that has a forward of its own. */
+static tri_status no_place(const parts *t, int cut, const char *name)
+{
+    for (int i = 0; i < t->n; i++)
+        if (trii_path_after(name, t->names[i]) != NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "cuts[%d]: \"%s\" is inside of \"%s\", which is a %s: only a "
+                             "tri_nn_sequential is cut inside, between its modules",
+                             cut, name, t->names[i], tri_module_type(t->modules[i]));
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "cuts[%d]: no module of the network is called \"%s\" (\"%s\" to \"%s\")", cut,
+                     name, t->names[0], t->names[t->n - 1]);
+}
+
 static tri_status cut_at(const parts *t, const char *const *cuts, int stages)
 {
     for (int s = 1; s < stages; s++) {
@@ -130,10 +144,7 @@ static tri_status cut_at(const parts *t, const char *const *cuts, int stages)
         while (at < t->n && trii_path_after(t->names[at], cuts[s - 1]) == NULL)
             at++;
         if (at == t->n)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "cuts[%d]: no module of the network is called \"%s\" (\"%s\" to "
-                             "\"%s\")",
-                             s - 1, cuts[s - 1], t->names[0], t->names[at - 1]);
+            return no_place(t, s - 1, cuts[s - 1]);
         if (at <= t->first[s - 1])
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "cuts[%d]: stage %d cannot begin with \"%s\", since the stage before "

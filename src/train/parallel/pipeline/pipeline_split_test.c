@@ -246,6 +246,9 @@ static void cuts_are_checked(void **state)
     refuse(group, tri_nn_sequential_of(0, NULL), NULL, 1, "1 stages of a network of 0 modules");
     refuse(group, network(), (const char *const[]){"9"}, 2,
            "no module of the network is called \"9\" (\"0\" to \"5\")");
+    refuse(group, deep_network(), (const char *const[]){"body.2.weight"}, 2,
+           "\"body.2.weight\" is inside of \"body.2\", which is a Linear: only a "
+           "tri_nn_sequential is cut inside");
     refuse(group, network(), (const char *const[]){"0"}, 2,
            "stage 1 cannot begin with \"0\", since the stage before begins with \"0\"");
     refuse(group, network(), (const char *const[]){"3", "2"}, 3, "stage 2 cannot begin with \"2\"");

@@ -431,6 +431,33 @@ static void what_needs_whole_parameters_is_refused(void **state)
     run_threads(2, &(tri_group_options){.engine = "shm"}, unwrapped_rank, NULL);
 }
 
+/* The second layer of a pair has no rule. */
+static const char *half_pair_rank(rank_env *env)
+{
+    tri_group *group = NULL;
+    tri_module *net = build(3);
+    tri_tensor *x = rows(0, ROWS, IN);
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 1));
+    RANK_FAILS(env, tri_tensor_status(tri_forward(net, x)), TRI_ERR_INVALID_ARG,
+               env->rank == 0 ? "x has 4 features, this rank's part of the 7 of a layer that is "
+                                "TRI_COLWISE, and the weight takes 7: make this layer TRI_ROWWISE"
+                              : "x has 3 features, this rank's part of the 7");
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_layer_that_gets_a_part_and_no_rule_says_so(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, half_pair_rank, NULL);
+}
+
 static const char *wrong_input_rank(rank_env *env)
 {
     tri_group *group = NULL;
@@ -470,6 +497,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rules_name_modules_by_wildcards),
     cmocka_unit_test(mistakes_are_refused_on_all_ranks),
     cmocka_unit_test(what_needs_whole_parameters_is_refused),
+    cmocka_unit_test(a_layer_that_gets_a_part_and_no_rule_says_so),
     cmocka_unit_test(a_rank_with_another_input_leaves_nobody_waiting),
 };
 
