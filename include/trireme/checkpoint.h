@@ -269,8 +269,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *c
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);
 /* Loads an extra's tensors. Names, shapes and dtypes must be those that were saved; the order
- * need not. Of a pipeline (tri_ema of it) these are the ones of this rank's stages. Everything is
- * checked before anything changes.
+ * need not. Of a pipeline (tri_ema of it) these are the ones of this rank's stages; of tensors of
+ * the program's own, which ranks of a pipeline have listed, each rank gets what it lists.
+ * Everything is checked before anything changes.
  *
  *   entries  [n]; borrowed, as their tensors
  *

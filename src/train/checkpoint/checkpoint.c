@@ -281,6 +281,25 @@ static bool is_of_stages(const trii_state_list *list, const updates *u)
     return false;
 }
 
+/* What is missing here of the program's own tensors each one rank alone has saved, as ranks of a
+ * pipeline do: others list them. */
+static bool others_have_rest(const trii_state_list *list, const trii_part_reader *part)
+{
+    int64_t n = list->count(list), found = 0;
+
+    for (int64_t i = 0; i < trii_part_count(part); i++) {
+        const char *name = trii_part_at(part, i).name;
+        int64_t k = 0;
+
+        while (k < n && strcmp(list->at(list, k).name, name) != 0)
+            k++;
+        if (k == n && !trii_part_is_one_piece(part, i))
+            return false;
+        found += k < n;
+    }
+    return found == n;
+}
+
 /* updates: NULL: the list is of no optimizer. */
 static tri_status check_list(const trii_state_list *list, const char *whose,
                              const trii_part_reader *part, const updates *u)
@@ -288,7 +307,8 @@ static tri_status check_list(const trii_state_list *list, const char *whose,
     int64_t n = list->count(list);
     tri_status status = TRI_OK;
 
-    if (trii_part_count(part) != n && !is_of_stages(list, u))
+    if (trii_part_count(part) != n && !is_of_stages(list, u) &&
+        (u != NULL || !others_have_rest(list, part)))
         return TRII_FAIL(TRI_ERR_FORMAT,
                          "%s: %" PRId64 " tensors, the %s has %" PRId64
                          ": made with other options?",

@@ -82,6 +82,13 @@ tri_safetensors_entry trii_part_at(const trii_part_reader *reader, int64_t index
     return entry;
 }
 
+bool trii_part_is_one_piece(const trii_part_reader *reader, int64_t index)
+{
+    const trii_stored_tensor *t = stored_at(reader, index);
+
+    return t != NULL && t->n == 1;
+}
+
 /* What bsearch looks for. */
 typedef struct wanted {
     const trii_part_reader *reader;

@@ -26,6 +26,8 @@ void trii_part_close(trii_part_reader *reader);
 int64_t trii_part_count(const trii_part_reader *reader);
 /* Name, dtype and shape of the whole tensor; data is not set. */
 tri_safetensors_entry trii_part_at(const trii_part_reader *reader, int64_t index);
+/* All of it is a piece, of one rank. */
+bool trii_part_is_one_piece(const trii_part_reader *reader, int64_t index);
 /* -1: there is none. */
 int64_t trii_part_find(const trii_part_reader *reader, const char *name);
 /* n of its elements from `first` on, counted row-major, until the next call of this or of _load. */

@@ -141,6 +141,53 @@ static tri_status averages_begin(averages *a, tri_module *model)
     return status;
 }
 
+/* A tensor of the program's own, which the first rank of each pipeline lists, and of two. */
+typedef struct own_tensors {
+    tri_tensor *tensors[2];
+    tri_state_entry entries[2];
+    tri_checkpoint_extra extra;
+} own_tensors;
+
+static tri_status own_begin(own_tensors *o, int n, double value)
+{
+    static const char *const names[2] = {"first", "second"};
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < 2; i++) {
+        o->tensors[i] = tri_tensor_create(TRI_SHAPE(i + 1), TRI_DTYPE_F64);
+        o->entries[i] = (tri_state_entry){.name = names[i], .tensor = o->tensors[i]};
+        if (status == TRI_OK)
+            status = tri_init_constant(o->tensors[i], value);
+    }
+    o->extra = (tri_checkpoint_extra){.name = "own", .entries = o->entries, .n = n};
+    return status;
+}
+
+static void own_end(const own_tensors *o)
+{
+    for (int i = 0; i < 2; i++)
+        tri_tensor_unref(o->tensors[i]);
+}
+
+/* So many of them, where pipelines have saved them. */
+static tri_status own_restore(const tri_checkpoint *checkpoint, int n)
+{
+    own_tensors o;
+    tri_status status = own_begin(&o, n, 0);
+
+    if (status == TRI_OK && tri_checkpoint_has(checkpoint, "own"))
+        status = tri_checkpoint_restore_extra(checkpoint, "own", o.entries, n);
+    for (int i = 0; i < n && status == TRI_OK && tri_checkpoint_has(checkpoint, "own"); i++) {
+        double values[2] = {0, 0};
+
+        status = tri_tensor_copy_out(o.tensors[i], values, sizeof(double) * (size_t)(i + 1));
+        if (status == TRI_OK && values[i] != 7)
+            status = TRI_ERR_STATE;
+    }
+    own_end(&o);
+    return status;
+}
+
 /* What is saved is what was there at the call, though training goes on. */
 static const char *save_behind(rank_env *env, tri_module *model, tri_optimizer *opt,
                                const tri_checkpoint_info *info)
@@ -161,12 +208,17 @@ static const char *save_here(rank_env *env, tri_mesh *mesh, tri_module *model, t
 {
     const file_job *j = env->arg;
     averages a;
-    tri_checkpoint_info info = {.step = STEPS, .extras = &a.extra, .n_extras = 1};
+    own_tensors own;
+    tri_checkpoint_extra extras[2];
+    tri_checkpoint_info info = {.step = STEPS, .extras = extras, .n_extras = 2};
     const char *wrong = NULL;
 
     RANK_TRY(env, train(model, opt, false, 0));
     RANK_TRY(env, averages_begin(&a, model));
     RANK_TRY(env, tri_ema_update(a.ema));
+    RANK_TRY(env, own_begin(&own, tri_mesh_coordinate(mesh, "pipeline") == 0 ? 2 : 0, 7));
+    extras[0] = a.extra;
+    extras[1] = own.extra;
     if (j->at.zero == 0 && tri_mesh_coordinate(mesh, "data") > 0)
         RANK_FAILS(env, tri_checkpoint_save(j->folder, model, opt, &info, NULL),
                    TRI_ERR_INVALID_ARG, "first along the other axis");
@@ -179,6 +231,7 @@ static const char *save_here(rank_env *env, tri_mesh *mesh, tri_module *model, t
                                           &(tri_checkpoint_save_options){.all_ranks = true}));
     }
     tri_ema_destroy(a.ema);
+    own_end(&own);
     return wrong;
 }
 
@@ -194,6 +247,7 @@ static const char *restore_here(rank_env *env, tri_module *model, tri_optimizer 
     RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, opt));
     RANK_TRY(env, averages_begin(&a, model));
     RANK_TRY(env, tri_checkpoint_restore_extra(checkpoint, "ema", a.entries, a.extra.n));
+    RANK_TRY(env, own_restore(checkpoint, env->rank % 3));
     tri_checkpoint_close(checkpoint);
     wrong = check_restored(env, model, opt);
     RANK_TRY(env, tri_ema_swap(a.ema));
@@ -261,6 +315,7 @@ static void read_alone(file_job *j)
     CHECK_OK(tri_checkpoint_restore(checkpoint, model, opt));
     CHECK_OK(averages_begin(&a, j->model));
     CHECK_OK(tri_checkpoint_restore_extra(checkpoint, "ema", a.entries, a.extra.n));
+    CHECK_OK(own_restore(checkpoint, 2));
     CHECK_OK(tri_module_hash(j->model, &hash[0]));
     CHECK_OK(tri_ema_swap(a.ema));
     CHECK_OK(tri_module_hash(j->model, &hash[1]));
