@@ -7,6 +7,7 @@
 #define TEST_POOR_RANK_H
 
 #include "base/alloc.h"
+#include "os/clock.h"
 #include "testing/ranks.h"
 
 typedef struct poor_work {
@@ -53,7 +54,7 @@ static inline const char *poor_once(rank_env *env, const poor_work *work)
     tri_store *view = NULL;
     tri_group *group = NULL;
     tri_status status;
-    int64_t n_failed = 0;
+    int64_t n_failed = 0, begun = trii_now_ns();
 
     snprintf(key, sizeof(key), "poor/%ld", poor_at);
     RANK_TRY(env, tri_store_prefix(key, env->store, &view));
@@ -63,6 +64,9 @@ static inline const char *poor_once(rank_env *env, const poor_work *work)
     snprintf(line, sizeof(line), "%s", tri_last_error());
     if (work->alone)
         poor_clean(work, group);
+    else if ((trii_now_ns() - begun) / 1000000 >= env->options->timeout_ms)
+        return RANK_FAIL(env, "rank %d, allocation %ld: it waited for its deadline: %s", env->rank,
+                         poor_at, line);
     if (status == TRI_ERR_GROUP_TIMEOUT || status == TRI_ERR_TIMEOUT ||
         (poor_at == 0 && status < 0))
         return RANK_FAIL(env, "rank %d, allocation %ld: %s", env->rank, poor_at, line);

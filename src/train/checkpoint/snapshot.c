@@ -5,6 +5,7 @@
 #include "train/checkpoint/snapshot.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <trireme/group.h>
@@ -447,12 +448,14 @@ static tri_status put_piece(cursor *at, const lists *all, const char *part, tri_
     *box = (trii_box){.ndim = held->ndim, .piece = held->piece};
     memcpy(box->shape, held->shape, sizeof(box->shape));
     if (!trii_piece_fits(&box->piece, box->shape, box->ndim) ||
-        trii_piece_count(&box->piece) != here)
+        trii_piece_count(&box->piece) != here) {
+        (void)!fetch(all, state.tensor, entry->bytes, NULL); /* others wait for this rank's part */
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "state %s: piece %s of the whole does not fit it, or is not the %lld "
                          "elements that are here",
                          entry->name, trii_piece_text(&box->piece, (char[TRII_PIECE_TEXT]){""}),
                          (long long)here);
+    }
     /* In the file it has the shape of the box; of several, one after the other. */
     entry->ndim = box->piece.ndim;
     for (int d = 0; d < entry->ndim; d++)
@@ -477,11 +480,13 @@ static tri_status put_entry(cursor *at, const lists *all, int k, tri_state_entry
     tri_safetensors_entry entry;
     const trii_held *held = describe(all, state, &entry);
 
-    if (held != NULL && held->group != all->group)
+    if (held != NULL && held->group != all->group) {
+        (void)!fetch(all, state.tensor, entry.bytes, NULL);
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "state %s: its pieces are over another group than those of tensors "
                          "before it",
                          state.name);
+    }
     if (all->only_gives || (held == NULL && !all->has_whole))
         return fetch(all, state.tensor, entry.bytes, NULL);
     if (held != NULL)
@@ -492,18 +497,30 @@ static tri_status put_entry(cursor *at, const lists *all, int k, tri_state_entry
     return put_data(at, all, state.tensor, at->entry++);
 }
 
-static tri_status put_list(cursor *at, const lists *all, int k, trii_part *part)
+/* After a failure, too: what ranks share they put together entry by entry, and those that have not
+ * failed wait for this one in each. */
+static tri_status put_list(cursor *at, const lists *all, int k, trii_part *part, tri_status status)
 {
     const trii_state_list *list = &all->list[k];
     int64_t n = list->count(list);
-    tri_status status = TRI_OK;
 
     *part = (trii_part){.file = at->text, .entries = at->entry};
     (void)put_text(at, all->name[k]);
     at->text--;
     (void)put_text(at, TRII_TENSORS_SUFFIX);
-    for (int64_t i = 0; i < n && status == TRI_OK; i++)
-        status = put_entry(at, all, k, list->at(list, i), part);
+    for (int64_t i = 0; i < n && (status == TRI_OK || all->sharers != NULL || all->cut != NULL);
+         i++) {
+        char line[TRII_ERR_BYTES];
+        tri_status put;
+
+        if (status != TRI_OK)
+            snprintf(line, sizeof(line), "%s", tri_last_error());
+        put = put_entry(at, all, k, list->at(list, i), part);
+        if (status != TRI_OK)
+            trii_err_set("%s", line); /* the first one */
+        else
+            status = put;
+    }
     return status;
 }
 
@@ -567,6 +584,13 @@ static tri_status look_at_stages(lists *all, tri_module *module, tri_optimizer *
     return status;
 }
 
+/* Before they put tensors together: that all ranks can. */
+static tri_status agree(const lists *all, tri_module *module, tri_status status)
+{
+    return all->stages != NULL ? trii_stages_agree(module, all->sharers, status)
+                               : trii_ranks_agree(all->sharers, status);
+}
+
 tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimizer *optimizer,
                               const tri_checkpoint_info *info, tri_group *ranks, tri_group *sharers)
 {
@@ -587,8 +611,9 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
         all.stages = tri_module_unwrapped(module)->stages;
     if (!all.has_whole || sharers != NULL || all.stages != NULL)
         status = tri_run(); /* copies of rank 0 run its steps, in which we take part */
+    status = agree(&all, module, status);
     if (status == TRI_OK && all.stages != NULL)
-        status = look_at_stages(&all, module, optimizer);
+        status = agree(&all, module, look_at_stages(&all, module, optimizer));
     s->only_gives = all.only_gives;
     s->pieces = (trii_piece_list){.group = all.group};
     if (all.group != NULL)
@@ -609,7 +634,7 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
             add_list(&all, trii_state_of_extra(extra), extra->name);
     }
     n = count(&all, texts, n_texts, info);
-    status = make_room(s, &n);
+    status = agree(&all, module, make_room(s, &n));
     if (status != TRI_OK) {
         trii_free(all.updates);
         return status;
@@ -623,8 +648,8 @@ tri_status trii_snapshot_take(trii_snapshot *s, tri_module *module, tri_optimize
                   .piece = s->entries + (n.entries - n.boxes),
                   .box = s->boxes,
                   .pair = s->pairs};
-    for (int k = 0; k < all.n && status == TRI_OK; k++)
-        status = put_list(&at, &all, k, &s->parts[k]);
+    for (int k = 0; k < all.n; k++)
+        status = put_list(&at, &all, k, &s->parts[k], status);
     trii_free(all.updates);
     s->n_parts = all.n;
     s->info = (tri_checkpoint_info){0};

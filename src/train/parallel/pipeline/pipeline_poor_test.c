@@ -1,17 +1,19 @@
-/* pipeline_poor_test.c - a rank that has no memory while a network is cut, or in a step of a
- * pipeline: its peers hear of it at once, wherever it was. */
+/* pipeline_poor_test.c - a rank that has no memory while a network is cut, in a step of a pipeline,
+ * or while ranks save what they share: its peers hear of it at once, wherever it was. */
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
 #include "testing/poor_rank.h"
+#include "testing/scratch.h"
 
 enum { WATCHDOG_S = 50, WIDTH = 4, ROWS = 3 };
 
-typedef enum place { SPLIT, STEPPED, CUT, COPIED } place;
+typedef enum place { SPLIT, STEPPED, CUT, COPIED, SAVED } place;
 
 typedef struct poor_job {
     place where;
     int rank; /* without memory */
+    char folder[256];
 } poor_job;
 
 static void fail_at(const rank_env *env, place now)
@@ -101,9 +103,36 @@ static tri_status copy(const rank_env *env, tri_group *group)
     return tri_parallelize(made, group, &rule, 1);
 }
 
+/* Of replicas that are cut each has ranges of the optimizer's state. */
+static tri_status save(const rank_env *env, tri_group *group)
+{
+    static const tri_parallel_rule rules[] = {{.module = "0", .style = TRI_COLWISE},
+                                              {.module = "1", .style = TRI_ROWWISE}};
+    const poor_job *j = env->arg;
+    tri_mesh *mesh = NULL;
+    tri_status status =
+        tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh);
+
+    made = tri_nn_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_linear(WIDTH, WIDTH, NULL));
+    if (status == TRI_OK)
+        status = tri_parallelize(made, tri_mesh_group(mesh, "tensor"), rules, 2);
+    made = tri_zero(made, &(tri_zero_options){.group = tri_mesh_group(mesh, "data")});
+    opt = tri_adam(made, 0.1, NULL);
+    tri_mesh_destroy(mesh);
+    if (status == TRI_OK)
+        status = tri_optimizer_status(opt);
+    if (status != TRI_OK)
+        return status;
+    fail_at(env, SAVED);
+    return tri_checkpoint_save(j->folder, made, opt, &(tri_checkpoint_info){.step = 1}, NULL);
+}
+
 static tri_status train(rank_env *env, tri_group *group)
 {
     const poor_job *j = env->arg;
+
+    if (j->where == SAVED)
+        return save(env, group);
 
     if (j->where == COPIED)
         return copy(env, group);
@@ -127,7 +156,12 @@ static void torture(place where, int rank)
     const tri_group_options options = {.engine = "shm", .timeout_ms = 5000};
     poor_job job = {.where = where, .rank = rank};
 
-    run_processes(where == COPIED ? 4 : 2, &options, each_allocation_fails, &job, NULL, WATCHDOG_S);
+    scratch s;
+
+    scratch_begin(&s);
+    snprintf(job.folder, sizeof(job.folder), "%s", scratch_path(&s, "run"));
+    run_processes(where >= COPIED ? 4 : 2, &options, each_allocation_fails, &job, NULL, WATCHDOG_S);
+    scratch_end(&s);
 }
 
 static void all_hear_of_a_rank_without_memory_when_a_pipeline_is_made(void **state)
@@ -155,11 +189,18 @@ static void all_hear_of_one_when_layers_are_cut(void **state)
     torture(COPIED, 3);
 }
 
+static void all_hear_of_one_in_a_save_of_ranges_of_parts(void **state)
+{
+    (void)state;
+    torture(SAVED, 2);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_when_a_pipeline_is_made),
     cmocka_unit_test(all_hear_of_the_first_one_in_a_step),
     cmocka_unit_test(all_hear_of_the_last_one_in_a_step),
     cmocka_unit_test(all_hear_of_one_when_layers_are_cut),
+    cmocka_unit_test(all_hear_of_one_in_a_save_of_ranges_of_parts),
 };
 
 TEST_MAIN(tests)
