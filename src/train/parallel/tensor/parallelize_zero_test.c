@@ -347,7 +347,129 @@ static void ranges_of_parts_are_files_of_whole_tensors(void **state)
     scratch_end(&s);
 }
 
+/* --- options -------------------------------------------------------------- */
+
+/* What a program does beside plain steps. */
+typedef struct way {
+    tri_zero_options options; /* of stage 3; in stage 1 the same without what is stage 3's */
+    bool no_sync, autocast;
+} way;
+
+typedef struct way_job {
+    way how;
+    int stage;
+    uint64_t want[2][2]; /* after an accumulated and a plain step: parameters, and averages */
+} way_job;
+
+static tri_module *build_narrow(void)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&drawing);
+    tri_manual_seed(3);
+    net = tri_nn_sequential(tri_nn_linear(IN, HIDDEN, NULL), tri_nn_tanh(),
+                            tri_nn_linear(HIDDEN, WIDE, NULL), tri_nn_linear(WIDE, OUT, NULL));
+    trii_mutex_unlock(&drawing);
+    return net;
+}
+
+static void pass(const way *how, const trainer *t, int first)
+{
+    tri_tensor *x = rows(first, 2, IN), *y = rows(first, 2, OUT), *out = NULL;
+
+    if (how->autocast)
+        TRI_AUTOCAST(TRI_DTYPE_BF16)
+        {
+            out = tri_forward(t->model, tri_cast(x, TRI_DTYPE_F32));
+        }
+    else
+        out = tri_forward(t->model, tri_cast(x, TRI_DTYPE_F32));
+    tri_backward(tri_mse_loss(tri_cast(out, TRI_DTYPE_F64), y, NULL));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+}
+
+static tri_status hashes(const trainer *t, uint64_t hash[2])
+{
+    tri_status status = tri_module_hash(t->model, &hash[0]);
+
+    if (status == TRI_OK)
+        status = tri_ema_swap(t->ema);
+    if (status == TRI_OK)
+        status = tri_module_hash(t->model, &hash[1]);
+    return status == TRI_OK ? tri_ema_swap(t->ema) : status;
+}
+
+static const char *way_rank(rank_env *env)
+{
+    way_job *j = env->arg;
+    const way *how = &j->how;
+    tri_zero_options options = {.stage = 1};
+    tri_group *world = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model = build_narrow();
+    trainer t;
+    int data;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
+    RANK_TRY(env,
+             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    data = tri_mesh_coordinate(mesh, "data");
+    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"),
+                                  (tri_parallel_rule[]){{.module = "0", .style = TRI_COLWISE},
+                                                        {.module = "2", .style = TRI_ROWWISE}},
+                                  2));
+    if (j->stage == 3)
+        options = how->options;
+    options.group = tri_mesh_group(mesh, "data");
+    RANK_TRY(env, begin(&t, tri_zero(model, &options)));
+    for (int s = 0; s < 2; s++) {
+        uint64_t hash[2];
+
+        if (how->no_sync && s == 0) {
+            tri_ddp_no_sync_begin(t.model);
+            pass(how, &t, 2 - data);
+            tri_ddp_no_sync_end(t.model);
+        }
+        pass(how, &t, 2 * data);
+        (void)tri_clip_grad_norm(t.opt, 0.05);
+        RANK_TRY(env, tri_optimizer_step(t.opt));
+        RANK_TRY(env, tri_ema_update(t.ema));
+        RANK_TRY(env, tri_step_end_status());
+        RANK_TRY(env, hashes(&t, hash));
+        if (j->stage == 1 && env->rank == 0)
+            memcpy(j->want[s], hash, sizeof(hash));
+        else if (j->stage == 3 && memcmp(j->want[s], hash, sizeof(hash)) != 0)
+            return RANK_FAIL(env, "rank %d, step %d: %s of stage 3 are not those of stage 1",
+                             env->rank, s, hash[0] != j->want[s][0] ? "parameters" : "averages");
+    }
+    end(&t);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(world);
+    return NULL;
+}
+
+static void options_of_stage_3_keep_the_bits_of_stage_1(void **state)
+{
+    static const way ways[] = {
+        {.options = {.stage = 3, .keep_below = 100}},
+        {.options = {.stage = 3, .keep_below = 100}, .no_sync = true},
+        {.options = {.stage = 3, .gather_dtype = TRI_DTYPE_BF16}, .autocast = true},
+        {.options = {.stage = 3, .gather_dtype = TRI_DTYPE_BF16, .keep_after_forward = true},
+         .autocast = true,
+         .no_sync = true}};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
+        way_job j = {.how = ways[k]};
+
+        for (j.stage = 1; j.stage <= 3; j.stage += 2)
+            run_threads(4, &(tri_group_options){.engine = "shm"}, way_rank, &j);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(options_of_stage_3_keep_the_bits_of_stage_1),
     cmocka_unit_test(ranges_of_parts_are_files_of_whole_tensors),
     cmocka_unit_test(parts_have_the_bits_of_ddp),
     cmocka_unit_test(checkpoints_move_to_other_meshes),
