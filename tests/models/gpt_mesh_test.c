@@ -16,6 +16,7 @@ typedef struct mesh_job {
     const char *from, *to; /* what is restored first; where the checkpoint is saved; NULL: none */
     const char *file;      /* of the whole network, which is saved with it */
     uint64_t hash;         /* of it, as one process has it */
+    uint64_t averages;     /* the same of its averages */
     int first, n;          /* steps */
     double losses[TRAINED + AFTER];
 } mesh_job;
@@ -68,6 +69,47 @@ static tri_tensor *loss_fn(tri_tensor *scores, tri_tensor *next, void *arg)
 static tri_optimizer *optimize(tri_module *model)
 {
     return tri_adamw(model, 0.02, NULL);
+}
+
+/* Averages, which a checkpoint has beside the rest. */
+typedef struct averages {
+    tri_ema *ema;
+    tri_state_entry entries[64];
+    tri_checkpoint_extra extra;
+} averages;
+
+static tri_status averages_begin(averages *a, tri_module *model)
+{
+    tri_status status = tri_ema_create(model, 0.7, &a->ema);
+
+    a->extra = (tri_checkpoint_extra){
+        .name = "ema", .entries = a->entries, .n = tri_ema_state_count(a->ema)};
+    for (int64_t i = 0; i < a->extra.n && i < (int64_t)TRII_COUNT_OF(a->entries); i++)
+        a->entries[i] = tri_ema_state(a->ema, i);
+    return status;
+}
+
+static tri_status averages_hash(const averages *a, tri_module *model, uint64_t *hash_out)
+{
+    tri_status status = tri_ema_swap(a->ema);
+
+    if (status == TRI_OK)
+        status = tri_module_hash(model, hash_out);
+    return status == TRI_OK ? tri_ema_swap(a->ema) : status;
+}
+
+static tri_status restore(const char *folder, tri_module *model, tri_optimizer *opt,
+                          const averages *a)
+{
+    tri_checkpoint *checkpoint = NULL;
+    tri_status status = tri_checkpoint_open(folder, &checkpoint);
+
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore(checkpoint, model, opt);
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore_extra(checkpoint, "ema", a->entries, a->extra.n);
+    tri_checkpoint_close(checkpoint);
+    return status;
 }
 
 /* --- one process ---------------------------------------------------------- */
@@ -137,7 +179,8 @@ static tri_status train_step(tri_module *model, tri_optimizer *opt, int step, in
     return status;
 }
 
-static const char *train(rank_env *env, tri_group *data, tri_module *model, tri_optimizer *opt)
+static const char *train(rank_env *env, tri_group *data, tri_module *model, tri_optimizer *opt,
+                         tri_ema *ema)
 {
     const mesh_job *j = env->arg;
     int rows = BATCH / j->data;
@@ -146,6 +189,7 @@ static const char *train(rank_env *env, tri_group *data, tri_module *model, tri_
         double loss = 0;
 
         RANK_TRY(env, train_step(model, opt, s, rows * tri_group_rank(data), rows, &loss));
+        RANK_TRY(env, tri_ema_update(ema));
         loss /= j->data;
         RANK_TRY(env, tri_all_reduce(data, &loss, &loss, 1, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
         if (!(fabs(loss - j->losses[s]) <= 1e-9))
@@ -155,31 +199,51 @@ static const char *train(rank_env *env, tri_group *data, tri_module *model, tri_
     return NULL;
 }
 
+/* By a thread where parameters are divided. */
+static tri_status save(const mesh_job *j, tri_module *model, tri_optimizer *opt, const averages *a)
+{
+    const tri_checkpoint_info info = {.step = TRAINED, .extras = &a->extra, .n_extras = 1};
+    tri_checkpoint_writer *writer = NULL;
+    tri_status status;
+
+    if (j->zero < 3)
+        return tri_checkpoint_save(j->to, model, opt, &info, NULL);
+    status = tri_checkpoint_writer_create(j->to, &writer);
+    if (status == TRI_OK)
+        status = tri_checkpoint_writer_save(writer, model, opt, &info, NULL);
+    if (status == TRI_OK)
+        status = tri_checkpoint_writer_wait(writer);
+    tri_checkpoint_writer_destroy(writer);
+    return status;
+}
+
 /* What was restored is saved before it is trained. */
 static const char *go_on(rank_env *env, tri_mesh *mesh, tri_module *model, tri_optimizer *opt)
 {
     const mesh_job *j = env->arg;
-    const tri_checkpoint_info info = {.step = TRAINED};
     bool saves = j->to != NULL && (j->zero > 0 || tri_mesh_coordinate(mesh, "data") == 0);
-    tri_checkpoint *checkpoint = NULL;
+    averages a;
     const char *wrong;
     uint64_t hash;
 
+    RANK_TRY(env, averages_begin(&a, model));
     if (j->from != NULL) {
-        RANK_TRY(env, tri_checkpoint_open(j->from, &checkpoint));
-        RANK_TRY(env, tri_checkpoint_restore(checkpoint, model, opt));
-        tri_checkpoint_close(checkpoint);
+        RANK_TRY(env, restore(j->from, model, opt, &a));
         RANK_TRY(env, tri_module_hash(model, &hash));
         if (hash != j->hash)
             return RANK_FAIL(env, "rank %d of %d: another hash", env->rank, env->size);
+        RANK_TRY(env, averages_hash(&a, model, &hash));
+        if (hash != j->averages)
+            return RANK_FAIL(env, "rank %d of %d: other averages", env->rank, env->size);
         if (saves)
-            RANK_TRY(env, tri_checkpoint_save(j->to, model, opt, &info, NULL));
+            RANK_TRY(env, save(j, model, opt, &a));
         if (saves && (j->pipeline > 1 || tri_mesh_coordinate(mesh, "data") == 0))
             RANK_TRY(env, tri_save(model, j->file));
     }
-    wrong = train(env, tri_mesh_group(mesh, "data"), model, opt);
+    wrong = train(env, tri_mesh_group(mesh, "data"), model, opt, a.ema);
     if (wrong == NULL && j->from == NULL && saves)
-        RANK_TRY(env, tri_checkpoint_save(j->to, model, opt, &info, NULL));
+        RANK_TRY(env, save(j, model, opt, &a));
+    tri_ema_destroy(a.ema);
     return wrong;
 }
 
@@ -243,18 +307,22 @@ static void replicas_drop_by_streams_of_their_own(void **state)
     run(&j, 2, 2, 2, 1);
 }
 
-/* Of all parameters, and of all that the optimizer knows of them, as one process reads it. */
-static void hash_checkpoint(const char *folder, uint64_t *net_out, uint64_t *all_out)
+/* Of all parameters, of all that the optimizer knows of them, too, and of the averages, as one
+ * process reads it. */
+static void hash_checkpoint(const char *folder, uint64_t *net_out, uint64_t *all_out,
+                            uint64_t *averages_out)
 {
     const mesh_job j = {.data = 1};
     tri_module *model = build(&j);
     tri_optimizer *opt = optimize(model);
-    tri_checkpoint *checkpoint = NULL;
+    averages a;
 
-    CHECK_OK(tri_checkpoint_open(folder, &checkpoint));
-    CHECK_OK(tri_checkpoint_restore(checkpoint, model, opt));
-    tri_checkpoint_close(checkpoint);
+    CHECK_OK(averages_begin(&a, model));
+    CHECK_OK(restore(folder, model, opt, &a));
+    CHECK_OK(averages_hash(&a, model, averages_out));
+    tri_ema_destroy(a.ema);
     CHECK_OK(tri_module_hash(model, net_out));
+    assert_true(*net_out != *averages_out);
     *all_out = *net_out;
     assert_in_range(tri_optimizer_state_count(opt), 2 * tri_module_state_count(model), 1000);
     for (int64_t i = 0; i < tri_optimizer_state_count(opt); i++) {
@@ -269,9 +337,10 @@ static void hash_checkpoint(const char *folder, uint64_t *net_out, uint64_t *all
 static void check_saved(const mesh_job *j, uint64_t want)
 {
     tri_module *model = build(j);
-    uint64_t hash, all;
+    uint64_t hash, all, averaged;
 
-    hash_checkpoint(j->to, &hash, &all);
+    hash_checkpoint(j->to, &hash, &all, &averaged);
+    assert_true(averaged == j->averages);
     assert_true(hash == j->hash);
     assert_true(all == want);
     CHECK_OK(tri_load(model, j->file, NULL));
@@ -297,7 +366,7 @@ static void checkpoints_move_between_meshes(void **state)
     j.n = TRAINED;
     j.to = saved;
     run(&j, 2, 2, 2, 1);
-    hash_checkpoint(saved, &j.hash, &all);
+    hash_checkpoint(saved, &j.hash, &all, &j.averages);
     j.from = saved;
     j.to = again;
     j.file = file;
