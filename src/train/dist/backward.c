@@ -199,6 +199,8 @@ static tri_status weight_of(backward *b, trii_vid *weight)
 
         if (status != TRI_OK)
             return status;
+        if (b->under.count == 0 && b->under.divisor == TRII_NO_VALUE)
+            trii_nan_check_without_rows();
     }
     if (leads_elsewhere(walk)) /* to parameters of others, which are not for the unit to weight */
         return trii_samples_go_elsewhere(walk->step, &part, b->under.count);

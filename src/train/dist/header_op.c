@@ -23,6 +23,14 @@ static bool votes_stop(const trii_unit_coll *t)
     return t->vote_stop || (unit->stopped && (t->held || unit->stopped_in == t->generation));
 }
 
+/* What a loss divides by, as the step has counted it. */
+static double counted(double divisor)
+{
+    if (divisor == 0)
+        trii_nan_check_without_rows();
+    return divisor;
+}
+
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_unit_coll *t = (trii_unit_coll *)op;
@@ -37,7 +45,7 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
         unit->tally.local_valued = 0;
     }
     if (t->valued) {
-        t->divisor += *(const double *)buffers->in[t->n];
+        t->divisor += counted(*(const double *)buffers->in[t->n]);
         memmove(buffers->out[t->n], buffers->in[t->n], sizeof(double)); /* which nobody reads */
     }
     if (t->divisor == 0 && t->use == TRII_HEADER_AVERAGE)
@@ -191,7 +199,7 @@ static tri_status count_start(trii_host_op *op, const trii_host_buffers *buffers
     if (unit->tally.valued_epoch != t->epoch)
         unit->tally.local_valued = 0;
     unit->tally.valued_epoch = t->epoch;
-    unit->tally.local_valued += *(const double *)buffers->in[0];
+    unit->tally.local_valued += counted(*(const double *)buffers->in[0]);
     memmove(buffers->out[0], buffers->in[0], sizeof(double));
     t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;

@@ -204,11 +204,12 @@ bool trii_nan_check_set(trii_step *step, bool on)
 void trii_nan_check_without_rows(void)
 {
     trii_step *step = trii_step_current();
-    trii_run_state *run =
-        step != NULL ? trii_recorder_of(step)->floors[TRII_FLOOR_RUN].state : NULL;
+    trii_run_state *run = NULL;
 
+    if (step != NULL && trii_recorder_of(step)->check)
+        run = trii_run_state_of(trii_recorder_of(step));
     if (run != NULL)
-        run->without_rows = trii_recorder_of(step)->check;
+        run->without_rows = true;
 }
 
 void trii_nan_done(trii_recorder *r)

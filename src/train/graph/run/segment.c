@@ -403,6 +403,8 @@ tri_status tri_step_end_status(void)
     trii_hosts_release(r);
     trii_witnesses_ended(r);
     trii_failures_clear(r);
+    if (TRII_UNLIKELY(r->check))
+        trii_nan_done(r);
     if (r->names.n > 0)
         trii_names_clear(r);
     r->old_nodes = s->n_nodes;

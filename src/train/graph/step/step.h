@@ -263,8 +263,8 @@ tri_status trii_grad_check(const trii_step *step, const tri_tensor *tensor) TRI_
 void trii_grad_clear(tri_tensor *tensor);
 /* TRI_CHECK=nan for what runs from now on; returns the old setting. */
 bool trii_nan_check_set(trii_step *step, bool on);
-/* During a run: this rank has no samples in it, so its means are NaN and weigh nothing. The check
- * looks only at what outlives the step. */
+/* Of the run that is under way, or else of the next: a loss in it is the mean of none, so that it
+ * is NaN and weighs nothing. The check looks only at what outlives the step. */
 void trii_nan_check_without_rows(void);
 /* The first failure of the step, from tri_backward and others that return no status; the next run
  * returns it. Keeps the current error line. */
