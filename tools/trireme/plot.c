@@ -3,6 +3,7 @@
  */
 #include "command.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ static const char help[] =
     "                      without it are left out, in bars, too\n"
     "  --bars              bars in place of curves\n"
     "  --timeline          rows of devices\n"
-    "  --run N             which run (default: the last of those on most devices)\n"
+    "  --run N             which run (default: the last on most devices that trains)\n"
     "  --title TEXT        above the bars or rows\n"
     "  --y-label TEXT      what the bars are: seconds a batch, say\n"
     "\n"
@@ -334,6 +335,9 @@ static int draw_timeline(const arguments *args)
     status = trace_read(args->files, args->n_files, number, &traced);
     if (status == TRI_OK) {
         status = plot_timeline(args->output, &traced, args->title);
+        if (status == TRI_OK)
+            printf("run %" PRId64 " of %" PRId64 "%s\n", traced.number, traced.last,
+                   traced.trains ? " (training)" : "");
         for (int l = 0; l < traced.n_rows && traced.pipeline && status == TRI_OK; l++)
             printf("%s: idle %.1f %% of %.3f ms\n", traced.rows[l].name,
                    100 * timeline_idle(&traced, l), traced.us / 1e3);

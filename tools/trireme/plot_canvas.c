@@ -28,7 +28,7 @@ typedef struct colour {
 /* Okabe and Ito's palette: told apart by everybody, in print too. */
 static const colour colours[] = {
     {0.000, 0.447, 0.698}, {0.835, 0.369, 0.000}, {0.000, 0.620, 0.451}, {0.800, 0.475, 0.655},
-    {0.902, 0.624, 0.000}, {0.337, 0.706, 0.914}, {0.400, 0.400, 0.400},
+    {0.902, 0.624, 0.000}, {0.337, 0.706, 0.914}, {0.400, 0.400, 0.400}, {0.533, 0.133, 0.333},
 };
 
 static bool ends_with(const char *text, const char *end)

@@ -11,7 +11,8 @@
 
 /* In points. */
 #define WIDTH 960.0
-#define LEFT 84.0
+#define LEFT 84.0 /* at least: names may be longer */
+#define MOST_LEFT 300.0
 #define RIGHT 22.0
 #define TOP 40.0
 #define TITLE 24.0 /* more, with one */
@@ -20,8 +21,11 @@
 #define FOOT 48.0
 #define KEY 11.0
 #define KEY_GAP 16.0
+#define KEY_LINE 18.0
 #define BORDER 1.0 /* between pieces */
 #define NEAR 0.15  /* boxes of one colour and piece that are no farther apart become one */
+
+#define INPUTS_COLOUR 7 /* the palette's last; TRACE_UPDATE and so on have those before */
 
 /* A unit in which the axis has numbers that are neither long nor small. */
 static double unit_of(double us, const char **name)
@@ -36,10 +40,10 @@ typedef struct box {
     double from, to;
 } box;
 
-/* The two halves of a backward never stand beside a whole one, nor where something else is. */
+/* The second half of a backward never stands where something else is. */
 static int colour_of(int category)
 {
-    return category == TRACE_INPUTS    ? TRACE_BACKWARD
+    return category == TRACE_INPUTS    ? INPUTS_COLOUR
            : category == TRACE_WEIGHTS ? TRACE_OTHER
                                        : category;
 }
@@ -112,7 +116,7 @@ static void draw_name(const frame *f, const trace_run *run, int row)
 
     canvas_font(f->c, 12, true);
     canvas_grey(f->c, 0.1);
-    canvas_text(f->c, f->left - 10, middle - 2, 1, run->rows[row].name);
+    canvas_text_within(f->c, f->left - 10, middle - 2, 1, f->left - 14, run->rows[row].name);
     canvas_font(f->c, 11, false);
     canvas_grey(f->c, 0.35);
     if (run->rows[row].stage >= 0)
@@ -130,11 +134,24 @@ static bool has_many_stages(const trace_run *run)
     return false;
 }
 
-/* Of what there is. */
-static void draw_keys(const frame *f, const trace_run *run, double y)
+/* Whether so much stands beside what ends at *x_io; else it begins the next line. */
+static bool fits(const frame *f, double *x_io, double *y_io, double width)
+{
+    if (*x_io == f->left || *x_io + width <= f->left + f->width)
+        return true;
+    *x_io = f->left;
+    *y_io += KEY_LINE;
+    return false;
+}
+
+/* Of what there is, in lines from y on; where the last one is. */
+static double draw_keys(const frame *f, const trace_run *run, double y)
 {
     bool there[TRACE_CATEGORIES] = {false}, pieces = false;
     double x = f->left;
+    const char *numbers = !run->pipeline         ? "numbers: pieces of the batch"
+                          : has_many_stages(run) ? "numbers: stage:micro-batch, or micro-batch"
+                                                 : "numbers: micro-batches";
 
     for (int i = 0; i < run->n; i++) {
         there[run->events[i].category] |= !run->pipeline || !run->events[i].waits;
@@ -142,44 +159,69 @@ static void draw_keys(const frame *f, const trace_run *run, double y)
     }
     canvas_font(f->c, 12, false);
     for (int k = 0; k < TRACE_CATEGORIES; k++) {
+        double width = KEY + 5 + canvas_text_width(f->c, trace_categories[k]);
+
         if (!there[k])
             continue;
+        (void)fits(f, &x, &y, width);
         canvas_colour(f->c, colour_of(k), 1);
         canvas_box(f->c, x, y - KEY + 1, KEY, KEY);
         canvas_grey(f->c, 0.2);
         canvas_text(f->c, x + KEY + 5, y, 0, trace_categories[k]);
-        x += KEY + 5 + canvas_text_width(f->c, trace_categories[k]) + KEY_GAP;
+        x += width + KEY_GAP;
     }
     canvas_grey(f->c, 0.4);
-    if (pieces)
-        canvas_text(f->c, f->left + f->width, y, 1,
-                    !run->pipeline         ? "numbers: pieces of the batch"
-                    : has_many_stages(run) ? "numbers: stage:micro-batch, or micro-batch"
-                                           : "numbers: micro-batches");
+    if (pieces && fits(f, &x, &y, canvas_text_width(f->c, numbers)))
+        canvas_text(f->c, f->left + f->width, y, 1, numbers);
+    else if (pieces)
+        canvas_text(f->c, x, y, 0, numbers);
+    return y;
+}
+
+/* Where the axis begins, beside the longest name, and the lines of the keys. */
+static tri_status measure(const trace_run *run, double *left_out, double *keys_out)
+{
+    canvas c;
+    tri_status status = canvas_open(&c, NULL, WIDTH, WIDTH);
+    frame f = {.c = &c};
+
+    if (status != TRI_OK)
+        return status;
+    *left_out = LEFT;
+    canvas_font(&c, 12, true);
+    for (int l = 0; l < run->n_rows; l++)
+        *left_out = fmax(*left_out, canvas_text_width(&c, run->rows[l].name) + 16);
+    *left_out = ceil(fmin(*left_out, MOST_LEFT));
+    f.left = *left_out;
+    f.width = WIDTH - f.left - RIGHT;
+    *keys_out = draw_keys(&f, run, 0);
+    return canvas_close(&c);
 }
 
 tri_status plot_timeline(const char *path, const trace_run *run, const char *title)
 {
-    double top = TOP + (title != NULL ? TITLE : 0);
+    double keys = 0, left = LEFT, top;
     const char *unit_name;
     double unit = unit_of(run->us, &unit_name);
     canvas c;
+    tri_status status = measure(run, &left, &keys);
     frame f = {.c = &c,
-               .left = LEFT,
-               .top = top,
-               .width = WIDTH - LEFT - RIGHT,
+               .left = left,
+               .width = WIDTH - left - RIGHT,
                .height = ROW * run->n_rows,
                .x = {0, run->us / unit}};
-    tri_status status = canvas_open(&c, path, WIDTH, top + f.height + FOOT);
 
+    f.top = top = TOP + keys + (title != NULL ? TITLE : 0);
+    if (status == TRI_OK)
+        status = canvas_open(&c, path, WIDTH, top + f.height + FOOT);
     if (status != TRI_OK)
         return status;
     if (title != NULL) {
         canvas_font(&c, 14, true);
         canvas_grey(&c, 0.1);
-        canvas_text_within(&c, LEFT, 24, 0, f.width, title);
+        canvas_text_within(&c, left, 24, 0, f.width, title);
     }
-    draw_keys(&f, run, top - 14);
+    (void)draw_keys(&f, run, top - 14 - keys);
     frame_draw_x(&f);
     for (int l = 0; l < run->n_rows; l++) {
         draw_row(&f, run, l, unit);
@@ -188,6 +230,6 @@ tri_status plot_timeline(const char *path, const trace_run *run, const char *tit
     frame_draw_axes(&f);
     canvas_font(&c, 12, false);
     canvas_grey(&c, 0.2);
-    canvas_text(&c, LEFT + f.width / 2, top + f.height + 36, 0.5, unit_name);
+    canvas_text(&c, left + f.width / 2, top + f.height + 36, 0.5, unit_name);
     return canvas_close(&c);
 }

@@ -61,7 +61,7 @@ static void boxes_are_as_wide_as_their_time(void **state)
     in = scratch_file(&s, "t.json", trace, sizeof(trace) - 1);
     out = scratch_path(&s, "t.svg");
     assert_int_equal(plot("--timeline", in, "-o", out, "--title", "A step \xff", NULL), 0);
-    assert_string_equal(said, "");
+    assert_string_equal(said, "run 2 of 3 (training)\n");
     svg = scratch_read(out, &n);
     expect_box(svg, forward, 0, 0, 0.25, 0);
     expect_box(svg, backward, 0, 0.25, 0.75, 1);
@@ -165,10 +165,99 @@ static void a_pipeline_is_drawn_of_the_files_of_its_workers(void **state)
     svg = scratch_read(out, &n);
     expect_box(svg, "0%,44.7%,69.8%", 0, 0, 0.25, 0);        /* 0F0 */
     expect_box(svg, "0%,44.7%,69.8%", 1, 0.25, 0.5, 1);      /* 1F0 */
-    expect_box(svg, "83.5%,36.9%,0%", 0, 0.5, 0.625, 1);     /* 1I0 */
+    expect_box(svg, "53.3%,13.3%,33.3%", 0, 0.5, 0.625, 1);  /* 1I0 */
     expect_box(svg, "33.7%,70.6%,91.4%", 0, 0.625, 0.75, 0); /* 0W0 */
     expect_box(svg, "33.7%,70.6%,91.4%", 1, 0.625, 1, 1);    /* 1W0 */
     free(svg);
+    scratch_end(&s);
+}
+
+#define RANK(rank, size, pid)                                                                      \
+    "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":" #pid ",\"args\":{\"name\":\"rank " #rank \
+    " of " #size "\"}}\n"
+#define LATER(ts, pid, run, part)                                                                  \
+    ",{\"name\":\"linear\",\"cat\":\"forward\",\"ph\":\"X\",\"ts\":" #ts                           \
+    ",\"dur\":50,\"pid\":" #pid ",\"tid\":0,\"args\":{\"run\":" #run                               \
+    ",\"node\":1,\"part\":\"" part "\"}}\n"
+
+/* Both ranks have the same stage, as on a mesh, and evaluate after they have trained. */
+static void a_step_that_trains_is_drawn_before_an_evaluation(void **state)
+{
+    static const char zero[] = RANK(0, 2, 9) PART("linear", "forward", 100, 100, 9, "0F0")
+        PART("linear", "backward", 200, 300, 9, "0B0") LATER(900, 9, 2, "0F0");
+    static const char one[] = RANK(1, 2, 8) PART("linear", "forward", 100, 100, 8, "0F0")
+        PART("linear", "backward", 200, 100, 8, "0B0") LATER(900, 8, 2, "0F0");
+    const char *a, *b, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", zero, sizeof(zero) - 1);
+    b = scratch_file(&s, "b.json", one, sizeof(one) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", b, a, "-o", out, NULL), 0);
+    assert_string_equal(said, "run 1 of 2 (training)\n"
+                              "rank 0, stage 0: idle 0.0 % of 0.400 ms\n"
+                              "rank 1, stage 0: idle 50.0 % of 0.400 ms\n");
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 40 + ROW / 2 - 2), 15); /* rank 0, stage 0 */
+    free(svg);
+    assert_int_equal(plot("--timeline", a, b, "-o", out, "--run", "2", NULL), 0);
+    assert_non_null(strstr(said, "run 2 of 2\nrank 0, stage 0: idle 0.0 %"));
+    scratch_end(&s);
+}
+
+/* A process of two stages, all of whose keys need more than a line. */
+static void keys_and_names_have_the_room_they_need(void **state)
+{
+    static const char all[] = RANK(10, 16, 7) PART("linear", "forward", 0, 50, 7, "0F0")
+        PART("linear", "forward", 50, 50, 7, "31F0") PART("x", "communication", 100, 50, 7, "31F0")
+            PART("linear", "backward", 150, 50, 7, "31I0")
+                PART("linear", "backward", 200, 50, 7, "31W0")
+                    PART("linear", "backward", 250, 50, 7, "0B0") EVENT("copy", 300, 50, 0, 1)
+                        EVENT("update", 350, 50, 0, 1);
+    const char *in, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "t.json", all, sizeof(all) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", in, "-o", out, NULL), 0);
+    assert_non_null(strstr(said, "rank 10, stages 0, 31: idle 0.0 % of 0.400 ms\n"));
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 40 - 14), 77);      /* keys */
+    assert_int_equal(characters_at(svg, 40 - 14 + 18), 42); /* what numbers are: the next line */
+    for (const char *at = strstr(svg, "<use "); at != NULL; at = strstr(at + 1, "<use "))
+        assert_in_range(strtod(strstr(at, " x=\"") + 4, NULL), 0, 960); /* nothing is cut off */
+    free(svg);
+    scratch_end(&s);
+}
+
+static void files_of_two_jobs_are_refused(void **state)
+{
+    static const char first[] = RANK(0, 2, 7) EVENT("forward", 0, 10, 0, 1);
+    static const char again[] = RANK(0, 2, 8) PART("linear", "forward", 0, 10, 8, "0F0");
+    static const char large[] = RANK(1, 4, 9) PART("linear", "forward", 0, 10, 9, "0F0");
+    const char *a, *b, *c, *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", first, sizeof(first) - 1);
+    b = scratch_file(&s, "b.json", again, sizeof(again) - 1);
+    c = scratch_file(&s, "c.json", large, sizeof(large) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", a, b, "-o", out, NULL), 1);
+    assert_non_null(strstr(said, "a.json and "));
+    assert_non_null(strstr(said, "b.json are both of rank 0: give the files of one job"));
+    assert_int_equal(plot("--timeline", a, c, "-o", out, NULL), 1);
+    assert_non_null(strstr(said, "a.json is of a job of 2 ranks, "));
+    assert_non_null(strstr(said, "c.json of one of 4: give the files of one job"));
     scratch_end(&s);
 }
 
@@ -213,6 +302,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(files_of_two_processes_may_be_one),
     cmocka_unit_test(pieces_of_a_batch_are_numbered),
     cmocka_unit_test(a_pipeline_is_drawn_of_the_files_of_its_workers),
+    cmocka_unit_test(a_step_that_trains_is_drawn_before_an_evaluation),
+    cmocka_unit_test(keys_and_names_have_the_room_they_need),
+    cmocka_unit_test(files_of_two_jobs_are_refused),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

@@ -38,6 +38,13 @@ typedef struct reader {
     int n, room;
     trace_row rows[MAX_ROWS];
     int n_rows;
+    int64_t last; /* run of the first file */
+    struct process {
+        const char *path;
+        int64_t pid;
+        int rank, size;
+    } processes[MAX_ROWS]; /* those that have said their rank */
+    int n_processes;
 } reader;
 
 static int64_t integer_of(const json_t *object, const char *key)
@@ -57,7 +64,7 @@ static int row_of(reader *r, const json_t *event)
     }
     if (r->n_rows == MAX_ROWS)
         return -1;
-    *row = (trace_row){.pid = pid, .tid = tid, .stage = -1};
+    *row = (trace_row){.pid = pid, .tid = tid, .rank = -1, .stage = -1};
     snprintf(row->name, sizeof(row->name), "thread %" PRId64, tid);
     return r->n_rows++;
 }
@@ -134,14 +141,30 @@ static tri_status add_event(reader *r, int row, const json_t *event)
     return TRI_OK;
 }
 
+/* "rank 0 of 2" */
+static void add_process(reader *r, const json_t *event)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(event, "args"), "name"));
+    struct process of = {.path = r->path, .pid = integer_of(event, "pid")};
+
+    if (name != NULL && r->n_processes < MAX_ROWS &&
+        sscanf(name, "rank %d of %d", &of.rank, &of.size) == 2 && of.rank >= 0)
+        r->processes[r->n_processes++] = of;
+}
+
 static tri_status add_line(reader *r, int line, const json_t *event)
 {
     const char *kind = json_string_value(json_object_get(event, "ph"));
     const char *what = json_string_value(json_object_get(event, "name"));
-    int row = kind != NULL ? row_of(r, event) : -1;
+    bool is_process = what != NULL && strcmp(what, "process_name") == 0;
+    int row = kind != NULL && !is_process ? row_of(r, event) : -1;
 
     if (kind == NULL)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: not an event of a trace", r->path, line);
+    if (is_process) {
+        add_process(r, event);
+        return TRI_OK;
+    }
     if (row < 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: more than %d devices", r->path, line,
                          MAX_ROWS);
@@ -186,21 +209,28 @@ static tri_status read_events(reader *r, const trii_mapping *map)
     return TRI_OK;
 }
 
+static bool is_backward(const trace_event *e)
+{
+    return e->category == TRACE_BACKWARD || e->category == TRACE_INPUTS ||
+           e->category == TRACE_WEIGHTS;
+}
+
 /* The run that begins at event `first`: where it ends, and how much there is to see in it: a
- * pipeline, or many devices. */
+ * pipeline, many devices, a backward. */
 static int run_end(const reader *r, int first, int *worth_out)
 {
-    bool seen[MAX_ROWS] = {false}, pipeline = false;
+    bool seen[MAX_ROWS] = {false}, pipeline = false, backward = false;
     int64_t pid = r->rows[r->events[first].row].pid;
     int i = first;
 
     *worth_out = 0;
     for (; i < r->n && r->runs[i] == r->runs[first] && r->rows[r->events[i].row].pid == pid; i++) {
-        *worth_out += !seen[r->events[i].row];
+        *worth_out += seen[r->events[i].row] ? 0 : 2;
         seen[r->events[i].row] = true;
         pipeline = pipeline || r->events[i].stage >= 0;
+        backward = backward || is_backward(&r->events[i]);
     }
-    *worth_out += pipeline ? MAX_ROWS : 0;
+    *worth_out += (pipeline ? 2 * MAX_ROWS : 0) + backward;
     return i;
 }
 
@@ -224,6 +254,8 @@ static tri_status choose(reader *r, int from, int64_t number)
     if (most == 0)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no run %" PRId64 "; the last is %" PRId64, r->path,
                          number, r->n > from ? r->runs[r->n - 1] : 0);
+    if (from == 0)
+        r->last = r->runs[r->n - 1];
     for (int i = first_of_it; i < end_of_it; i++) {
         r->events[from + i - first_of_it] = r->events[i];
         r->runs[from + i - first_of_it] = r->runs[i];
@@ -238,6 +270,8 @@ static int by_device(const void *a, const void *b)
 
     if (x->stage != y->stage)
         return x->stage < y->stage ? -1 : 1;
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
     if (x->pid != y->pid)
         return x->pid < y->pid ? -1 : 1;
     return x->tid < y->tid ? -1 : x->tid > y->tid;
@@ -251,10 +285,57 @@ static bool has_stage(const reader *r, int row, int stage)
     return false;
 }
 
-/* A row of a pipeline has the name of its stages: each process calls its device the same. */
-static void name_stages(reader *r, int l)
+static bool is_drawn(const reader *r, int64_t pid)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->rows[r->events[i].row].pid == pid)
+            return true;
+    return false;
+}
+
+static const struct process *process_of(const reader *r, int64_t pid)
+{
+    for (int i = 0; i < r->n_processes; i++)
+        if (r->processes[i].pid == pid)
+            return &r->processes[i];
+    return NULL;
+}
+
+/* Of the ranks that are drawn: each once, of one job. */
+static tri_status check_ranks(const reader *r)
+{
+    const struct process *of[MAX_ROWS];
+    int n = 0;
+
+    for (int i = 0; i < r->n_processes; i++) {
+        const struct process *p = &r->processes[i];
+
+        if (!is_drawn(r, p->pid))
+            continue;
+        for (int k = 0; k < n; k++) {
+            if (of[k]->size != p->size)
+                return TRII_FAIL(TRI_ERR_MISMATCH,
+                                 "%s is of a job of %d ranks, %s of one of %d: give the files of "
+                                 "one job",
+                                 of[k]->path, of[k]->size, p->path, p->size);
+            if (of[k]->rank == p->rank)
+                return TRII_FAIL(TRI_ERR_MISMATCH,
+                                 "%s and %s are both of rank %d: give the files of one job",
+                                 of[k]->path, p->path, p->rank);
+        }
+        of[n++] = p;
+    }
+    return TRI_OK;
+}
+
+/* Each process calls its devices the same, so a row has the name of its rank, and of its stages in
+ * place of the device. */
+static void name_row(reader *r, int l)
 {
     trace_row *row = &r->rows[l];
+    const struct process *process = process_of(r, row->pid);
+    char device[sizeof(row->name)], *name = row->name;
+    size_t room = sizeof(row->name);
     int last = -1;
 
     for (int i = 0; i < r->n; i++) {
@@ -265,12 +346,22 @@ static void name_stages(reader *r, int l)
         row->stage = row->stage < 0 || e->stage < row->stage ? e->stage : row->stage;
         last = e->stage > last ? e->stage : last;
     }
+    if (process != NULL && process->size > 1) {
+        int n;
+
+        snprintf(device, sizeof(device), "%s", name);
+        n = snprintf(name, room, "rank %d, ", process->rank);
+        row->rank = process->rank;
+        name += n;
+        room -= (size_t)n;
+        snprintf(name, room, "%.*s", (int)room - 1, device);
+    }
     for (int s = row->stage; s >= 0 && s <= last; s++) {
-        size_t at = row->n_stages == 0 ? 0 : strlen(row->name);
+        size_t at = row->n_stages == 0 ? 0 : strlen(name);
 
         if (!has_stage(r, l, s))
             continue;
-        snprintf(row->name + at, sizeof(row->name) - at, "%s%d",
+        snprintf(name + at, room - at, "%s%d",
                  row->n_stages > 0 ? ", "
                  : s < last        ? "stages "
                                    : "stage ",
@@ -284,14 +375,17 @@ static tri_status take(reader *r, trace_run *run)
 {
     double begin = INFINITY, last = -INFINITY;
     int number[MAX_ROWS];
+    tri_status status = check_ranks(r);
 
-    *run = (trace_run){.number = r->runs[0], .n = r->n};
+    *run = (trace_run){.number = r->runs[0], .last = r->last, .n = r->n};
+    if (status != TRI_OK)
+        return status;
     run->events = trii_alloc((size_t)run->n, sizeof(*run->events), "events");
     run->rows = trii_alloc((size_t)r->n_rows, sizeof(*run->rows), "devices");
     if (run->events == NULL || run->rows == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int l = 0; l < r->n_rows; l++) {
-        name_stages(r, l);
+        name_row(r, l);
         run->pipeline = run->pipeline || r->rows[l].stage >= 0;
     }
     for (int i = 0; i < r->n; i++) {
@@ -301,6 +395,7 @@ static tri_status take(reader *r, trace_run *run)
         row->busy += row->stage >= 0 && e->waits ? 0 : e->us;
         begin = fmin(begin, e->begin);
         last = fmax(last, e->begin + e->us);
+        run->trains = run->trains || is_backward(e);
     }
     for (int l = 0; l < r->n_rows; l++) {
         if (r->rows[l].busy > 0)

@@ -35,14 +35,16 @@ typedef struct trace_event {
 
 typedef struct trace_row {
     int64_t pid, tid;
-    char name[32];
+    int rank; /* of the process; -1: it has not said */
+    char name[64];
     double busy; /* microseconds; in a pipeline without waits */
     int stage;   /* the first of a pipeline; -1: it has none */
     int n_stages;
 } trace_row;
 
 typedef struct trace_run {
-    int64_t number;
+    int64_t number, last; /* last: of the file that came first */
+    bool trains;          /* it has a backward */
     trace_event *events;
     int n;
     trace_row *rows; /* those that have events, in the order of processes and devices */
@@ -51,9 +53,9 @@ typedef struct trace_run {
     bool pipeline;
 } trace_run;
 
-/* number 0: of each file the last of the runs of a pipeline, or else of those on most devices.
- * NOT_FOUND (also a run that is not there), IO, FORMAT (names file and line, or a run that took no
- * time), NO_MEMORY. */
+/* number 0: of each file the last of the runs of a pipeline, or else of those on most devices; with
+ * a backward, if one of them has one. NOT_FOUND (also a run that is not there), IO, FORMAT (names
+ * file and line, or a run that took no time), MISMATCH (files of different jobs), NO_MEMORY. */
 tri_status trace_read(const char *const *paths, int n_paths, int64_t number,
                       trace_run *run_out) TRI_MUST_CHECK;
 void trace_run_fini(trace_run *run);

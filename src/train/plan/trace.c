@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <trireme/group.h>
+
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -31,6 +33,7 @@ static struct {
     char path[512];
     int64_t runs, events;
     bool named[TRII_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices whose names have been written */
+    bool ranked;                                    /* so has been this process's rank */
     char asked[512];                                /* by trii_trace_ask; "" = TRI_TRACE counts */
 } trace = {.mutex = TRII_MUTEX_INITIALIZER, .fd = -1};
 
@@ -93,6 +96,7 @@ static void open_file(int pid)
     trace.opened_in = pid;
     trace.fd = -1;
     trace.events = 0;
+    trace.ranked = false;
     memset(trace.named, 0, sizeof(trace.named));
     if (pattern == NULL || child)
         return;
@@ -162,6 +166,18 @@ static size_t write_name(char *out, tri_device device)
                             tri_device_text(device));
 }
 
+/* Of a process that has called tri_init. */
+static size_t write_rank(char *out)
+{
+    if (trace.ranked || !tri_is_initialized())
+        return 0;
+    trace.ranked = true;
+    return (size_t)snprintf(out, EVENT_BYTES,
+                            "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
+                            "\"args\":{\"name\":\"rank %d of %d\"}}\n",
+                            separator(), trace.opened_in, tri_rank(), tri_world_size());
+}
+
 /* As ,"part":"1F0". */
 static void part_of(const trii_node *node, char out[48])
 {
@@ -195,7 +211,8 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
 
 static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
-    char *text = trii_alloc((size_t)plan->n_entries + (size_t)plan->n_queues, EVENT_BYTES, "trace");
+    char *text =
+        trii_alloc((size_t)plan->n_entries + (size_t)plan->n_queues + 1, EVENT_BYTES, "trace");
     size_t n = 0;
     tri_status status;
 
@@ -204,6 +221,7 @@ static void write_run(const trii_plan *plan, const trii_step *step, const trii_s
         return;
     }
     trace.runs++;
+    n += write_rank(text);
     for (int32_t l = 0; l < plan->n_queues; l++) {
         const trii_plan_queue *queue = &plan->queues[l];
         int32_t entries = plan->n_queues > 1 ? queue->n_entries : plan->n_entries;

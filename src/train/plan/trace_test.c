@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include <trireme/group.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>
@@ -98,6 +99,27 @@ static void runs_are_written_as_they_were(void **state)
     scratch_end(&s);
 }
 
+/* By which `trireme plot` tells the files of workers apart. */
+static void a_worker_says_its_rank_once(void **state)
+{
+    char *text;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    assert_int_equal(setenv("TRI_TRACE", scratch_path(&s, "t.json"), 1), 0);
+    CHECK_OK(tri_cpu_devices_set(2));
+    CHECK_OK(tri_init(NULL));
+    train(2);
+    text = scratch_read(scratch_path(&s, "t.json"), &n);
+    assert_int_equal(count(text, "\"process_name\""), 1);
+    assert_int_equal(count(text, ",\"args\":{\"name\":\"rank 0 of 1\"}}\n"), 1);
+    free(text);
+    tri_finalize();
+    scratch_end(&s);
+}
+
 /* No step fails, and why there is no trace is said once. */
 static void expect_no_trace(const char *path, const char *why)
 {
@@ -146,6 +168,7 @@ static void a_disk_that_fills_up_fails_no_step(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(runs_are_written_as_they_were),
+    cmocka_unit_test(a_worker_says_its_rank_once),
     cmocka_unit_test(a_file_that_cannot_be_written_fails_no_step),
     cmocka_unit_test(a_full_disk_fails_no_step),
     cmocka_unit_test(a_disk_that_fills_up_fails_no_step),

@@ -113,7 +113,7 @@ static void draw_text(drawing *d)
 
 static void picture_row(drawing *d, int rank, double unit)
 {
-    static const char *const colours[] = {"#0072b2", "#d55e00", "#d55e00", "#56b4e9"};
+    static const char *const colours[] = {"#0072b2", "#d55e00", "#882255", "#56b4e9"};
     double top = TOP + rank * ROW;
 
     put(d,
@@ -158,11 +158,12 @@ static void draw_picture(drawing *d)
         "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
         "<text x=\"%d\" y=\"22\" font-size=\"14\" font-weight=\"bold\">%s</text>\n"
         "<text x=\"%d\" y=\"46\"><tspan fill=\"#0072b2\">forward</tspan>"
-        "<tspan dx=\"12\" fill=\"#d55e00\">%s</tspan>"
+        "<tspan dx=\"12\" fill=\"%s\">%s</tspan>"
         "<tspan dx=\"12\" fill=\"#56b4e9\">%s</tspan>"
         "<tspan dx=\"12\" fill=\"#595959\">numbers: micro-batches%s</tspan></text>\n",
         LEFT + (width > 520 ? width : 520) + 20, TOP + d->shape->ranks * ROW + 10, LEFT, line, LEFT,
-        parts ? "gradients of inputs" : "backward", parts ? "gradients of weights" : "",
+        parts ? "#882255" : "#d55e00", parts ? "gradients of inputs" : "backward",
+        parts ? "gradients of weights" : "",
         d->shape->stages > d->shape->ranks ? ", s: stages" : "");
     for (int r = 0; r < d->shape->ranks; r++)
         picture_row(d, r, unit);
