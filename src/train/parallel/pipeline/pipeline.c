@@ -311,6 +311,7 @@ static tri_status make(tri_module *model, const trii_pipeline_recipe *r,
     tri_status status = r->status, found;
     char line[TRII_ERR_BYTES];
 
+    p->module = model;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     found = find_group(opt, &group);
     if (found != TRI_OK)

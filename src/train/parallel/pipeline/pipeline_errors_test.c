@@ -178,7 +178,18 @@ static tri_tensor *no_loss(tri_tensor *output, tri_tensor *target, void *arg)
     return NULL;
 }
 
-enum { NO_X, NO_ROWS, NO_TARGET, OTHER_ROWS, NO_FUNCTION, NO_MEAN, NO_LOSS, OTHER_CALL, WRONG_X };
+enum {
+    NO_X,
+    NO_ROWS,
+    NO_TARGET,
+    OTHER_ROWS,
+    NO_FUNCTION,
+    NO_MEAN,
+    NO_LOSS,
+    OTHER_CALL,
+    OTHER_MODE,
+    WRONG_X
+};
 
 static const char *step_wrongly(rank_env *env)
 {
@@ -201,6 +212,8 @@ static const char *step_wrongly(rank_env *env)
     none = tri_tensor_create(TRI_SHAPE(0, PIPELINE_WIDTH), TRI_DTYPE_F64);
     if (what == OTHER_CALL && env->rank == m->rank)
         tri_no_grad_begin();
+    if (what == OTHER_MODE && env->rank == m->rank)
+        tri_module_train(pipe, false);
     loss = tri_pipeline_step(pipe,
                              what == NO_X      ? NULL
                              : what == NO_ROWS ? none
@@ -261,6 +274,8 @@ static void a_rank_that_is_refused_ends_the_others_with_its_line(void **state)
     expect_failure(WRONG_X, 0, TRI_ERR_INVALID_ARG, "stage 0, micro-batch 0");
     expect_failure(OTHER_CALL, 1, TRI_ERR_MISMATCH,
                    "rank 1 calls tri_pipeline_step without gradients, rank 0 tri_pipeline_step");
+    expect_failure(OTHER_MODE, 1, TRI_ERR_MISMATCH,
+                   "the pipeline is in evaluation mode on rank 1, in training mode on rank 0");
 }
 
 static const char *forward_with_gradients(rank_env *env)

@@ -12,7 +12,8 @@
 typedef struct trii_pipeline {
     trii_pipeline_shape shape;
     int rank, n_local;
-    tri_group *group; /* of its own; NULL: there is one rank */
+    tri_module *module; /* whose data this is */
+    tri_group *group;   /* of its own; NULL: there is one rank */
     /* This rank's modules in their order; owned by the module. Stage k of those here is parts
      * first[k] to first[k + 1] - 1. */
     tri_module **parts;

@@ -18,6 +18,7 @@
 /* What a note is made of; tokens are of the sequences of which the sender has had a part. */
 enum {
     CALL,
+    TRAINING,
     ROWS,
     RANDOMS,
     FEATURES, /* of them */
@@ -41,13 +42,21 @@ static const char *call_text(int64_t call)
     }
 }
 
+static const char *mode_text(bool training)
+{
+    return training ? "training" : "evaluation";
+}
+
 tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_edge *edge,
                                    const trii_pipeline_note *note)
 {
-    int64_t words[WORDS] = {
-        [CALL] = (int64_t)note->call,        [ROWS] = note->rows,
-        [RANDOMS] = note->drawn.count,       [REQUIRES_GRAD] = note->requires_grad,
-        [DTYPE] = (int64_t)note->type.dtype, [NDIM] = note->type.ndim};
+    int64_t words[WORDS] = {[CALL] = (int64_t)note->call,
+                            [TRAINING] = tri_module_is_training(p->module),
+                            [ROWS] = note->rows,
+                            [RANDOMS] = note->drawn.count,
+                            [REQUIRES_GRAD] = note->requires_grad,
+                            [DTYPE] = (int64_t)note->type.dtype,
+                            [NDIM] = note->type.ndim};
 
     for (int d = 0; d < note->type.ndim; d++)
         words[SHAPE + d] = note->type.shape[d];
@@ -95,6 +104,12 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
         return TRII_FAIL(TRI_ERR_MISMATCH,
                          "rank %d calls %s, rank %d %s: all ranks of a pipeline call the same",
                          p->rank, call_text((int64_t)call), peer, call_text(words[CALL]));
+    if ((words[TRAINING] != 0) != tri_module_is_training(p->module))
+        return TRII_FAIL(TRI_ERR_MISMATCH,
+                         "the pipeline is in %s mode on rank %d, in %s mode on rank %d: all ranks "
+                         "call tri_module_train",
+                         mode_text(tri_module_is_training(p->module)), p->rank,
+                         mode_text(words[TRAINING] != 0), peer);
     *note_out = (trii_pipeline_note){.call = call,
                                      .rows = words[ROWS],
                                      .drawn.count = words[RANDOMS],
