@@ -290,6 +290,57 @@ static tri_status hash_state(const tri_state_entry *entry, trii_opened *opened, 
     return status == TRI_OK ? trii_hash_entry(entry, hash_io) : status;
 }
 
+/* The ranks over which tri_parallelize has cut some of it; NULL: none. */
+static tri_group *cut_over(const tri_module *module)
+{
+    for (int64_t i = 0; i < module->n_state; i++) {
+        const tri_tensor *tensor = module->state[i].tensor;
+
+        if (tensor->elsewhere == NULL && trii_tensor_is_cut(tensor))
+            return tensor->held->group;
+    }
+    return NULL;
+}
+
+static tri_status compare_hashes(const tri_module *module, const uint64_t *all, int size)
+{
+    for (int64_t i = 0; i < module->n_state; i++)
+        for (int rank = 1; rank < size; rank++)
+            if (all[rank * module->n_state + i] != all[i])
+                return TRII_FAIL(TRI_ERR_MISMATCH,
+                                 "module_hash: %s of rank %d differs from rank 0's in its bits; "
+                                 "tri_parallelize has left it whole, and so all ranks of its group "
+                                 "train with the same rows and seeds",
+                                 module->state[i].name, rank);
+    return TRI_OK;
+}
+
+/* Parameters that are whole while others are cut are replicas, which a hash of the whole network
+ * has once. Collective in the group; all return the same. */
+static tri_status compare_replicas(tri_module *module, tri_group *group)
+{
+    int size = tri_group_size(group);
+    size_t n = (size_t)module->n_state;
+    uint64_t *hashes = trii_alloc(n * ((size_t)size + 1), sizeof(*hashes), "state hash");
+    tri_status status = hashes != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (size_t i = 0; i < n && status == TRI_OK; i++) {
+        const tri_state_entry *entry = &module->state[i];
+
+        hashes[i] = 1;
+        if (entry->parameter && entry->tensor->elsewhere == NULL &&
+            !trii_tensor_is_cut(entry->tensor))
+            status = trii_hash_entry(entry, &hashes[i]);
+    }
+    status = trii_ranks_meet(group, "tri_module_hash", status);
+    if (status == TRI_OK)
+        status = tri_all_gather(group, hashes, hashes + n, n * sizeof(*hashes), TRI_DTYPE_U8, NULL);
+    if (status == TRI_OK)
+        status = compare_hashes(module, hashes + n, size);
+    trii_free(hashes);
+    return status;
+}
+
 /* Each entry by the rank that has it, which tells the others how far the hash is. */
 static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t *hash_io)
 {
@@ -302,6 +353,8 @@ static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t 
         status = trii_ranks_agree(stages->group, tri_run());
     if (status != TRI_OK)
         return status;
+    if (cut_over(module) != NULL)
+        status = compare_replicas(module, cut_over(module));
     for (int64_t i = 0; i < stages->count; i++) {
         int from = (int)stages->entries[i].rank;
         tri_status told;
@@ -324,11 +377,14 @@ tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
     if (status != TRI_OK)
         return status;
-    if (tri_module_unwrapped(module)->stages != NULL)
+    if (tri_module_unwrapped(module)->stages != NULL) {
         status = hash_stages(module, &opened, &hash);
-    else
+    } else {
+        if (cut_over(module) != NULL)
+            status = compare_replicas(module, cut_over(module));
         for (int64_t i = 0; i < module->n_state; i++)
             status = hash_state(&module->state[i], &opened, &hash, status);
+    }
     status = trii_opened_end(&opened, status);
     if (status == TRI_OK)
         *hash_out = hash;

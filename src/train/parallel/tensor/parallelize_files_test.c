@@ -336,6 +336,34 @@ static void files_of_whole_tensors_know_no_ranks(void **state)
     scratch_end(&s);
 }
 
+/* As after training with rows or seeds of its own, by mistake. */
+static const char *drifting_rank(rank_env *env)
+{
+    const double values[6] = {env->rank}; /* of parameters that are whole */
+    tri_group *group = NULL;
+    tri_module *net = build(3);
+    uint64_t hash = 7;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    RANK_TRY(env, tri_tensor_copy_in(tri_module_find(net, "2.bias"), values, sizeof(values)));
+    RANK_TRY(env, tri_tensor_copy_in(tri_module_find(net, "3.bias"), values, sizeof(values)));
+    RANK_FAILS(env, tri_module_hash(net, &hash), TRI_ERR_MISMATCH,
+               "module_hash: 2.bias of rank 1 differs from rank 0's in its bits");
+    if (hash != 7)
+        return RANK_FAIL(env, "rank %d of %d: it has a hash", env->rank, env->size);
+    RANK_TRY(env, tri_barrier(group, NULL)); /* the group goes on */
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_hash_of_replicas_that_differ_is_refused(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, drifting_rank, NULL);
+}
+
 /* --- what outlives its module --------------------------------------------- */
 
 static const char *outliving_rank(rank_env *env)
@@ -372,6 +400,7 @@ static void an_optimizer_outlives_its_module(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_optimizer_outlives_its_module),
     cmocka_unit_test(files_of_whole_tensors_know_no_ranks),
+    cmocka_unit_test(a_hash_of_replicas_that_differ_is_refused),
     cmocka_unit_test(checkpoints_move_between_cuts),
     cmocka_unit_test(one_replica_saves_and_all_restore),
 };
