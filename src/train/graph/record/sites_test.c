@@ -71,9 +71,27 @@ static void the_line_of_a_call_ends_with_it(void **state)
     tri_tensor_unref(x);
 }
 
+/* A collective whose line has been taken has ended, whatever came after it. */
+static void a_line_that_was_taken_does_not_come_back(void **state)
+{
+    tri_tensor *x = vector(4);
+
+    (void)state;
+    tri_site_set("old.c", 1);
+    (void)helper(x);
+    assert_string_equal(trii_site_take().file, "old.c"); /* as in the arguments of the call */
+    (void)tri_sum(helper(x), NULL, 0, false);
+    assert_null(trii_site_take().file);
+    assert_string_equal(trii_site_last().file, "old.c");
+    tri_step_end();
+    tri_site_set(NULL, 0);
+    tri_tensor_unref(x);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_argument_that_calls_leaves_the_line_of_the_call),
     cmocka_unit_test(the_line_of_a_call_ends_with_it),
+    cmocka_unit_test(a_line_that_was_taken_does_not_come_back),
 };
 
 TEST_MAIN(tests)
