@@ -415,8 +415,8 @@ static tri_status count_cores(const shm_group *g, int *cores_out)
     return TRI_OK;
 }
 
-/* With a core for every rank, ranks spin. Otherwise they check and yield the core to the next rank
- * that can run: a switch costs a microsecond or two, a sleep and a wake ten times that. */
+/* With a core for every rank, ranks spin. Otherwise they yield the core to the next rank that can
+ * run, while that is cheaper than a sleep and a wake (spin.h). */
 static tri_status choose_spin(shm_group *g)
 {
     int64_t us = 50;
@@ -427,7 +427,7 @@ static tri_status choose_spin(shm_group *g)
         return status;
     g->crowded = g->size > cores;
     status = trii_param_i64(TRII_PARAM_SPIN_US, us, &us);
-    g->spin_ns = g->spin_max_ns = us * 1000;
+    shm_spin_init(&g->spin, us);
     return status;
 }
 

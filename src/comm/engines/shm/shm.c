@@ -6,10 +6,10 @@
  * operations as far as they can go now.
  *
  * Waiting. A rank that has nothing to do spins for about as long as a sleep would cost, then
- * sleeps on its own futex word. Where ranks outnumber cores, that budget grows while spinning pays
- * and shrinks while it does not; where they do not, a rank that finds a peer's last wait on its own
- * core sleeps at once, since the peer may need the core to do what we wait for. A publisher fences,
- * then checks for sleepers; a sleeper registers, then checks once more for what was published.
+ * sleeps on its own futex word. Where ranks outnumber cores, it yields its core meanwhile, as long
+ * as that pays (spin.h); where they do not, a rank that finds a peer's last wait on its own core
+ * sleeps at once, since the peer may need the core to do what we wait for. A publisher fences, then
+ * checks for sleepers; a sleeper registers, then checks once more for what was published.
  * Sleeps are bounded, so that even a lost wake costs no more than milliseconds.
  */
 /* build: hot */
@@ -28,11 +28,9 @@
 #include "os/socket.h"
 
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
-#define SPIN_MIN_NS 1000
 #define WATCHED 8 /* death marks that a sleeper waits for too; the control threads see all */
 #define CHECK_NS (TRII_NS_PER_MS / 2) /* between two checks of all peers without a sleep */
 #define SPINS_PER_LOOK 32             /* between two readings of the clock */
-#define YIELDS_PER_LOOK 4
 
 /* --- running -------------------------------------------------------------- */
 
@@ -259,7 +257,7 @@ static bool shares_core(shm_group *g)
     return false;
 }
 
-/* Spins until something was done (true) or the budget is used up. Guard: lock. */
+/* Looks until something was done (true) or the time is used up. Guard: lock. */
 static bool spin_once(shm_group *g)
 {
     int64_t end_ns = 0;
@@ -267,41 +265,62 @@ static bool spin_once(shm_group *g)
     for (int n = 1;; n++) {
         if (advance_all(g))
             return true;
-        if (n % (g->crowded ? YIELDS_PER_LOOK : SPINS_PER_LOOK) == 0) {
+        if (n % SPINS_PER_LOOK == 0) {
             int64_t now;
 
             shm_wake_peers(g);
             if (trii_fault_status(g->fault) != TRI_OK)
                 return false;
             now = trii_now_ns();
-            end_ns = end_ns == 0 ? now + g->spin_ns : end_ns;
-            if (now >= end_ns || (!g->crowded && shares_core(g)))
+            end_ns = end_ns == 0 ? now + g->spin.max_ns : end_ns;
+            if (now >= end_ns || shares_core(g))
                 return false;
         }
-        if (g->crowded) {
-            shm_wake_peers(g);
-            trii_thread_yield();
-        } else if (n > SPINS_PER_LOOK) {
+        if (n > SPINS_PER_LOOK)
             TRII_PAUSE();
-        }
     }
 }
 
-/* Spins until op is finished or spinning no longer pays. Guard: lock. */
+/* The same where ranks outnumber cores: the core goes to the next that can run after each look.
+ * budget_ns becomes 0 if somebody else had it. Guard: lock. */
+static bool yield_once(shm_group *g, int64_t *budget_ns)
+{
+    int64_t now, end_ns;
+
+    if (advance_all(g))
+        return true;
+    if (*budget_ns == 0)
+        return false;
+    now = trii_now_ns();
+    end_ns = now + *budget_ns;
+    do {
+        int64_t left_ns = now;
+
+        shm_wake_peers(g);
+        if (trii_fault_status(g->fault) != TRI_OK)
+            return false;
+        trii_thread_yield();
+        now = trii_now_ns();
+        if (shm_spin_lost_core(&g->spin, now - left_ns))
+            *budget_ns = 0;
+        if (advance_all(g))
+            return true;
+    } while (*budget_ns != 0 && now < end_ns);
+    return false;
+}
+
+/* Looks until op is finished or looking no longer pays. Guard: lock. */
 static void spin_on_op(shm_group *g, trii_op *op)
 {
-    while (trii_op_status(op) == TRI_INPROGRESS && trii_fault_status(g->fault) == TRI_OK) {
-        bool did = spin_once(g);
+    int64_t budget_ns = g->crowded ? shm_spin_budget(&g->spin) : 0;
 
-        if (g->crowded && did && g->spin_ns < g->spin_max_ns)
-            g->spin_ns += g->spin_ns / 8 + 1;
-        if (did)
-            continue;
-        if (g->crowded) {
-            g->spin_ns -= g->spin_ns / 4;
-            g->spin_ns = g->spin_ns < SPIN_MIN_NS ? SPIN_MIN_NS : g->spin_ns;
-        }
-        break;
+    while (trii_op_status(op) == TRI_INPROGRESS && trii_fault_status(g->fault) == TRI_OK) {
+        bool came = g->crowded ? yield_once(g, &budget_ns) : spin_once(g);
+
+        if (budget_ns != 0)
+            shm_spin_learn(&g->spin, came);
+        if (!came)
+            break;
     }
 }
 

@@ -14,6 +14,7 @@
  *   parts.c                      which elements a rank reads from which peer
  *   arena.c                      allocating memory that all ranks map
  *   fault.c                      waking the peers, failing together
+ *   spin.c                       how long to look before sleeping, where ranks outnumber cores
  *   call_text.c                  a peer's call in words, for error messages
  *   shm_group.h                  the group as this process sees it
  *   layout.h                     what lies in shared memory

@@ -6,6 +6,7 @@
 #define TRII_SHM_GROUP_H
 
 #include "comm/engines/shm/layout.h"
+#include "comm/engines/shm/spin.h"
 #include "comm/group/engine.h"
 #include "comm/group/group_limits.h"
 #include "os/futex.h"
@@ -139,22 +140,21 @@ struct shm_group {
     trii_lock lock;
     trii_op *queue; /* guard: lock; collectives not done, in order */
     trii_op **queue_tail;
-    uint64_t completed;        /* guard: lock */
-    uint32_t completed_ahead;  /* guard: lock; bit i: completed + 1 + i is done */
-    uint64_t completed_by_all; /* guard: lock; a lower bound */
-    uint64_t next_piece;       /* guard: lock; the first that belongs to no operation yet */
-    int n_pair_ops;            /* guard: lock; sends and receives that are not done */
-    uint64_t n_recvs;          /* guard: lock; ever posted */
-    trii_tags any_recvs;       /* guard: lock; from any rank, without a message yet */
-    bool must_wake;            /* guard: lock; we published something since the last wake */
-    atomic_int end_published;  /* the peers can see, or soon will, that we left or failed */
-    int cma;                   /* all ranks may read each other's memory; 2: wherever possible */
-    uint64_t cma_probe;        /* the block's nonce: what the peers read to find out */
-    unsigned char *scratch;    /* SHM_SCRATCH_BYTES; guard: lock */
-    int64_t checked_ns;        /* guard: lock; when the peers were last checked */
-    bool crowded;              /* more ranks than cores: a waiting thread yields its core */
-    int64_t spin_ns;           /* guard: lock; how long to spin now */
-    int64_t spin_max_ns;
+    uint64_t completed;           /* guard: lock */
+    uint32_t completed_ahead;     /* guard: lock; bit i: completed + 1 + i is done */
+    uint64_t completed_by_all;    /* guard: lock; a lower bound */
+    uint64_t next_piece;          /* guard: lock; the first that belongs to no operation yet */
+    int n_pair_ops;               /* guard: lock; sends and receives that are not done */
+    uint64_t n_recvs;             /* guard: lock; ever posted */
+    trii_tags any_recvs;          /* guard: lock; from any rank, without a message yet */
+    bool must_wake;               /* guard: lock; we published something since the last wake */
+    atomic_int end_published;     /* the peers can see, or soon will, that we left or failed */
+    int cma;                      /* all ranks may read each other's memory; 2: wherever possible */
+    uint64_t cma_probe;           /* the block's nonce: what the peers read to find out */
+    unsigned char *scratch;       /* SHM_SCRATCH_BYTES; guard: lock */
+    int64_t checked_ns;           /* guard: lock; when the peers were last checked */
+    bool crowded;                 /* more ranks than cores: a waiting thread yields its core */
+    shm_spin spin;                /* guard: lock */
     const char *files[SHM_FILES]; /* guard: lock; whose text is in head.files */
 
     const shm_group *arena; /* whose extents are searched: this group's, or the adopted one's */
