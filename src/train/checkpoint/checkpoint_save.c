@@ -332,6 +332,20 @@ static tri_group *group_of_replicas(tri_module *module)
     return trii_group_get_world();
 }
 
+tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
+                            tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                            tri_status status)
+{
+    tri_group *ranks = tri_module_unwrapped(module)->stages->group;
+    tri_group *sharers = trii_sharers(module);
+
+    status = trii_ranks_meet(ranks, call, status);
+    status = trii_stages_optimize(module, sharers, optimizer, status);
+    if (status == TRI_OK)
+        status = trii_snapshot_take(snapshot, module, optimizer, info, ranks, sharers);
+    return trii_stages_agree(module, sharers, status);
+}
+
 tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
                        const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
 {

@@ -1,6 +1,6 @@
 /*
- * savers.c - which ranks have parts of one network, and have to agree before and after they save
- * it; the copy that those of a pipeline take together.
+ * savers.c - which ranks have parts of one network, and have to agree before and
+ * after they save it.
  */
 #include "train/checkpoint/snapshot.h"
 
@@ -12,6 +12,17 @@
 #include "train/optim/staged_updates.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/pipeline_stages.h"
+
+tri_group *trii_group_of_cuts(tri_module *module)
+{
+    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
+        const tri_tensor *tensor = tri_module_state(module, i).tensor;
+
+        if (trii_tensor_is_cut(tensor))
+            return tensor->held->group;
+    }
+    return NULL;
+}
 
 tri_group *trii_sharers(tri_module *module)
 {
@@ -102,19 +113,5 @@ tri_status trii_stages_optimize(tri_module *module, tri_group *sharers,
     if (status == TRI_OK && gives[0] != 0 && gives[1] != 0)
         status = TRII_FAIL(TRI_ERR_MISMATCH,
                            "some ranks give no optimizer: all of a pipeline give theirs, or none");
-    return trii_stages_agree(module, sharers, status);
-}
-
-tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
-                            tri_optimizer *optimizer, const tri_checkpoint_info *info,
-                            tri_status status)
-{
-    tri_group *ranks = tri_module_unwrapped(module)->stages->group;
-    tri_group *sharers = trii_sharers(module);
-
-    status = trii_ranks_meet(ranks, call, status);
-    status = trii_stages_optimize(module, sharers, optimizer, status);
-    if (status == TRI_OK)
-        status = trii_snapshot_take(snapshot, module, optimizer, info, ranks, sharers);
     return trii_stages_agree(module, sharers, status);
 }

@@ -541,17 +541,6 @@ static tri_group *group_of_list(trii_state_list list)
     return NULL;
 }
 
-tri_group *trii_group_of_cuts(tri_module *module)
-{
-    for (int64_t i = 0; i < tri_module_state_count(module); i++) {
-        const tri_tensor *tensor = tri_module_state(module, i).tensor;
-
-        if (trii_tensor_is_cut(tensor))
-            return tensor->held->group;
-    }
-    return NULL;
-}
-
 tri_group *trii_group_of_state(tri_module *module, tri_optimizer *optimizer,
                                const tri_checkpoint_info *info)
 {

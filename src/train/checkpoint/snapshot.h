@@ -59,8 +59,6 @@ tri_status trii_snapshot_take(trii_snapshot *snapshot, tri_module *module, tri_o
                               const tri_checkpoint_info *info, tri_group *ranks,
                               tri_group *sharers) TRI_MUST_CHECK;
 void trii_snapshot_fini(trii_snapshot *snapshot);
-/* The ranks over which tensors of the module are cut; NULL: none is. */
-tri_group *trii_group_of_cuts(tri_module *module);
 
 /* --- checkpoint_save.c ---------------------------------------------------- */
 
@@ -83,11 +81,18 @@ tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *
  * been checked. */
 tri_group *trii_savers(tri_module *module, tri_optimizer *optimizer,
                        const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
+/* trii_snapshot_take for `call` on all ranks of a pipeline, or on none. status: of this rank's
+ * arguments. */
+tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
+                            tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                            tri_status status) TRI_MUST_CHECK;
 tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
                                const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
 
 /* --- savers.c ------------------------------------------------------------- */
 
+/* The ranks over which tensors of the module are cut; NULL: none is. */
+tri_group *trii_group_of_cuts(tri_module *module);
 /* The ranks that have the same parts of a network that is cut, and ranges of their state each (ZeRO
  * around tri_parallelize): the first of them puts these together, and saves. NULL: none have. */
 tri_group *trii_sharers(tri_module *module);
@@ -112,10 +117,6 @@ tri_status trii_stages_agree(tri_module *module, tri_group *sharers,
  * hear. MISMATCH: some give none. */
 tri_status trii_stages_optimize(tri_module *module, tri_group *sharers,
                                 const tri_optimizer *optimizer, tri_status status) TRI_MUST_CHECK;
-/* trii_snapshot_take for `call` on all of them, or on none. status: of this rank's arguments. */
-tri_status trii_stages_take(trii_snapshot *snapshot, const char *call, tri_module *module,
-                            tri_optimizer *optimizer, const tri_checkpoint_info *info,
-                            tri_status status) TRI_MUST_CHECK;
 
 /* --- stages_file.c -------------------------------------------------------- */
 
