@@ -2,6 +2,7 @@
  * group_create.c - tri_group_create: a view of the store of its own, an engine that all ranks agree
  * on (engine_make.c), the group. world.c, subgroup.c and shrink.c make theirs here too.
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

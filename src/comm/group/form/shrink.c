@@ -12,6 +12,7 @@
  *   outcome  "made": all have it; "again": one of them is lost, and the members that are left go on
  *            with the next round; "failed": it cannot be made. Written by the rank that knows first
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <string.h>
 

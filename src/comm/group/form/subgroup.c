@@ -5,6 +5,7 @@
  * Every creation has a connection of its own to the store, so that threads which make different
  * groups do not wait for each other.
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <string.h>
 
