@@ -68,7 +68,7 @@ static tri_status check_member(const tri_group *group, const char *call)
         return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
                          call, no_world());
     if (group == &not_found)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there is no such group: %s", call,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the group was not found: %s", call,
                          why_not_found[0] != '\0' ? why_not_found : "another thread looked for it");
     if (group->engine == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,

@@ -41,10 +41,12 @@ typedef struct linear {
 static tri_tensor *check_whole(const linear *layer, tri_tensor *x)
 {
     const trii_cut_features cut = trii_cut_features_now();
-    int64_t wanted = tri_tensor_size(layer->weight, 1);
+    int64_t wanted;
 
-    if (cut.parts == 0 || x == NULL || tri_tensor_status(x) != TRI_OK || tri_tensor_ndim(x) < 1 ||
-        tri_tensor_size(x, -1) == wanted || tri_tensor_size(x, -1) != cut.parts * cut.n)
+    if (cut.parts == 0 || x == NULL || tri_tensor_status(x) != TRI_OK || tri_tensor_ndim(x) < 1)
+        return x;
+    wanted = tri_tensor_size(layer->weight, 1);
+    if (tri_tensor_size(x, -1) == wanted || tri_tensor_size(x, -1) != cut.parts * cut.n)
         return x;
     return trii_forward_failed(TRII_FAIL(
         TRI_ERR_INVALID_ARG,
