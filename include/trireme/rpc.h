@@ -82,7 +82,7 @@ typedef struct tri_rpc_options {
     int max_threads;     /* of all handlers, also of those that wait; 0 = 64 */
     int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
     size_t window_bytes; /* of requests that a peer may have unanswered here, and of parts of
-                            replies that it may not have released; 0 = 64 MiB */
+                            replies that it may have taken and not freed; 0 = 64 MiB */
     int window_calls;    /* the same in calls; 0 = 1024 */
     size_t max_message;  /* larger ones are refused before memory is taken; 0 = 1 GiB */
     bool open;           /* workers may come and go at any time; size is ignored */
@@ -258,6 +258,8 @@ typedef struct tri_rpc_call_options {
  *   in         NULL = an empty one
  *   opt        NULL = defaults
  *   reply_out  to be released with tri_rpc_message_free; NULL = what it has is dropped
+ *
+ * STATE, beside those of the call: as of tri_rpc_call_take_reply; the reply is dropped.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_function *function,
                                                const tri_rpc_message *in,
@@ -293,7 +295,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, i
 TRI_API void tri_rpc_call_cancel(tri_rpc_call *call);
 /* Why it failed; "" if it did not, or has not ended. Borrowed while the call lives. */
 TRI_API const char *tri_rpc_call_error(const tri_rpc_call *call);
-/* Moves the reply of a call that ended well to the caller; STATE: it has not, or it was taken. */
+/* Moves the reply of a call that ended well to the caller. STATE: it has not, or it was taken; or
+ * too many of that worker's replies have been taken and not freed (tri_rpc_options.window_calls and
+ * window_bytes of that worker): the call keeps it. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_call_take_reply(tri_rpc_call *call,
                                                           tri_rpc_message *reply_out);
 /* Releases the handle; a call under way goes on. A failure that nobody has read is logged. NULL

@@ -198,12 +198,17 @@ static tri_status read_status(tri_rpc_call *call)
     return call->status < 0 ? read_failure(call) : call->status;
 }
 
-static void move_reply(tri_rpc_call *call, tri_rpc_message *reply_out)
+static tri_status move_reply(tri_rpc_call *call, tri_rpc_message *reply_out)
 {
+    tri_status status = rpc_reply_lend(call);
+
+    if (status != TRI_OK)
+        return status;
     *reply_out = call->reply.message;
     reply_out->owner = call;
-    call->taken = call->lent = true;
+    call->taken = true;
     call->users++;
+    return TRI_OK;
 }
 
 tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_function *function,
@@ -229,7 +234,7 @@ tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_function *function,
     (void)wait_over(call, rpc_call_is_over, TRII_NO_DEADLINE);
     status = read_status(call);
     if (status == TRI_OK && reply_out != NULL)
-        move_reply(call, reply_out);
+        status = move_reply(call, reply_out);
     rpc_call_unuse(call);
     rpc_unlock(rpc);
     return status;
@@ -412,7 +417,7 @@ RPC_COLD tri_status tri_rpc_call_take_reply(tri_rpc_call *call, tri_rpc_message 
                            : call->state == RPC_CALL_OVER ? "has failed"
                                                           : "has not ended");
     else
-        move_reply(call, reply_out);
+        status = move_reply(call, reply_out);
     rpc_unlock(call->rpc);
     return status;
 }
@@ -447,7 +452,6 @@ void tri_rpc_message_free(tri_rpc_message *message)
         return;
     rpc_use(rpc);
     rpc_lock(rpc);
-    call->lent = false;
     rpc_reply_release(call);
     rpc_call_unuse(call);
     rpc_unlock(rpc);

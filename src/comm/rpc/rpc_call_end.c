@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "base/log.h"
 #include "comm/rpc/rpc_internal.h"
 
@@ -147,8 +148,57 @@ RPC_COLD void rpc_call_expire(tri_rpc_call *call)
                      call->ran_ns == 0 ? "; it is queued there" : "");
 }
 
+/* --- replies -------------------------------------------------------------- */
+
+#define LENT_ALWAYS 16
+
+static size_t reply_bytes(const tri_rpc_message *reply)
+{
+    size_t bytes = reply->bytes;
+
+    for (int i = 0; i < reply->n_parts; i++)
+        bytes += reply->parts[i].bytes;
+    return bytes;
+}
+
+RPC_COLD static TRII_NOINLINE tri_status refuse_reply(const tri_rpc_call *call, size_t bytes)
+{
+    const rpc_peer *peer = call->reply.peer;
+
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "the reply of %s has %zu bytes, and %d replies of %s with %zu bytes have been "
+                     "taken and not freed (at most %d, and %zu bytes in more than %d: window_calls "
+                     "and window_bytes there): free some with tri_rpc_message_free",
+                     call->function->name, bytes, peer->n_lent, peer->name, peer->lent_bytes,
+                     peer->window_calls, peer->window_bytes, LENT_ALWAYS);
+}
+
+/* Their parts take memory of the peer. A few of any size are always allowed: a program that works
+ * with one while the next comes must not depend on the window. */
+tri_status rpc_reply_lend(tri_rpc_call *call)
+{
+    rpc_peer *peer = call->reply.peer;
+
+    if (call->has_parts && peer != NULL) {
+        size_t bytes = reply_bytes(&call->reply.message);
+
+        if (peer->n_lent >= peer->window_calls ||
+            (peer->n_lent >= LENT_ALWAYS && peer->lent_bytes + bytes > peer->window_bytes))
+            return refuse_reply(call, bytes);
+        peer->n_lent++;
+        peer->lent_bytes += bytes;
+    }
+    call->lent = true;
+    return TRI_OK;
+}
+
 void rpc_reply_release(tri_rpc_call *call)
 {
+    if (call->lent && call->has_parts && call->reply.peer != NULL) {
+        call->reply.peer->n_lent--;
+        call->reply.peer->lent_bytes -= reply_bytes(&call->reply.message);
+    }
+    call->lent = false;
     if (call->has_parts && call->reply.peer != NULL)
         rpc_send_kind(call->reply.peer, RPC_FREED, rpc_call_number(call), 0, 0);
     call->has_parts = false;

@@ -459,8 +459,8 @@ static void bytes_count_as_calls_do_and_one_large_message_always_goes(void **sta
     free(data);
 }
 
-/* What is held of one peer is bounded, and it is told which of its replies it is. */
-static void replies_that_are_not_released_are_bounded(void **state)
+/* What a program may hold of one peer is bounded, and it is told which replies it is. */
+static void replies_that_are_not_freed_are_bounded(void **state)
 {
     const tri_rpc_options by_calls = {.window_calls = 20}, by_bytes = {.window_bytes = MIB};
     static unsigned char data[MIB / 8];
@@ -471,6 +471,7 @@ static void replies_that_are_not_released_are_bounded(void **state)
     for (int t = 0; t < 2; t++) {
         tri_rpc_message held[20], more;
         int most = t == 0 ? 20 : 16; /* 2 MiB: a few of any size are allowed */
+        tri_rpc_call *call;
         tri_rpc_ref *to;
         workers w;
 
@@ -480,11 +481,55 @@ static void replies_that_are_not_released_are_bounded(void **state)
         for (int i = 0; i < most; i++)
             CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, &held[i]));
         CHECK_FAILS(tri_rpc_sync(to, &echo, &in, NULL, &more), TRI_ERR_STATE,
-                    "that it has not released");
+                    "have been taken and not freed");
+        CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, NULL)); /* nobody takes that one */
+        CHECK_OK(tri_rpc_async(to, &echo, &in, NULL, &call));
+        CHECK_OK(tri_rpc_call_wait(call, 0));
+        CHECK_FAILS(tri_rpc_call_take_reply(call, &more), TRI_ERR_STATE,
+                    "have been taken and not freed");
         tri_rpc_message_free(&held[0]);
-        CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, &held[0]));
+        CHECK_OK(tri_rpc_call_take_reply(call, &held[0])); /* the call has kept it */
+        tri_rpc_call_destroy(call);
         for (int i = 0; i < most; i++)
             tri_rpc_message_free(&held[i]);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
+/* Nor does it matter how late a program looks at what has come. */
+static void replies_that_nobody_has_taken_wait(void **state)
+{
+    const tri_rpc_options narrow = {.window_bytes = MIB},
+                          both = {.window_bytes = MIB, .window_calls = 40};
+    static unsigned char data[MIB / 8];
+    const tri_rpc_part part = {data, sizeof(data)};
+    const tri_rpc_message in = {.parts = &part, .n_parts = 1};
+    tri_rpc_message out;
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_call *calls[41];
+        int n = t == 0 ? 41 : 40;
+        tri_rpc_ref *to;
+        workers w;
+
+        workers_begin(&w, 2, t == 0 ? &narrow : &both);
+        worker_serve(&w, 1, &echo);
+        to = worker_find(&w, 0, "w1");
+        for (int i = 0; i < n; i++)
+            CHECK_OK(tri_rpc_async(to, &echo, &in, NULL, &calls[i]));
+        for (int i = 0; i < n; i++)
+            CHECK_OK(tri_rpc_call_wait(calls[i], 0));
+        if (t == 1) /* that end has to be somewhere */
+            CHECK_FAILS(tri_rpc_sync(to, &echo, &in, NULL, NULL), TRI_ERR_STATE, "40 replies with");
+        for (int i = 0; i < n; i++) {
+            CHECK_OK(tri_rpc_call_take_reply(calls[i], &out));
+            assert_int_equal(out.n_parts, 1);
+            tri_rpc_message_free(&out);
+            tri_rpc_call_destroy(calls[i]);
+        }
+        CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, NULL));
         tri_rpc_ref_unref(to);
         workers_end(&w);
     }
@@ -580,7 +625,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_request_is_freed_with_its_reply),
     cmocka_unit_test(memory_that_is_not_allocated_is_refused),
     cmocka_unit_test(a_socket_that_nobody_reads_takes_every_file_of_memory),
-    cmocka_unit_test(replies_that_are_not_released_are_bounded),
+    cmocka_unit_test(replies_that_are_not_freed_are_bounded),
+    cmocka_unit_test(replies_that_nobody_has_taken_wait),
     cmocka_unit_test(parts_of_every_size_come_as_they_were),
     cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),
     cmocka_unit_test(as_many_parts_as_there_may_be_come_too),

@@ -9,16 +9,14 @@
 #include "base/option.h"
 #include "comm/rpc/rpc_internal.h"
 
-#define KEPT_ALWAYS 16
-
-/* The peer reads parts in our memory, until it says that it does not. A few of any size are always
- * allowed: who works with one reply while the next comes must not depend on the window. */
+/* The peer reads parts in our memory, until it says that it does not. How many its program may take
+ * and keep is looked at there (rpc_reply_lend): here nobody knows which of them it has seen, and a
+ * peer that has been slow must not fail for it. This is the end for one that never takes any. */
 static bool has_too_many(const rpc_peer *peer, size_t bytes)
 {
     const tri_rpc_options *o = &peer->rpc->options;
 
-    return peer->n_kept >= o->window_calls ||
-           (peer->n_kept >= KEPT_ALWAYS && peer->kept_bytes + bytes > o->window_bytes);
+    return peer->n_kept >= o->window_calls && peer->kept_bytes + bytes > o->window_bytes;
 }
 
 RPC_COLD static void refuse(tri_rpc_request *r)
@@ -26,8 +24,8 @@ RPC_COLD static void refuse(tri_rpc_request *r)
     char line[RPC_NAME + 160];
 
     snprintf(line, sizeof(line),
-             "%s has %d replies with %zu bytes that it has not released (window_calls, "
-             "window_bytes)",
+             "%s has %d replies with %zu bytes that it has not released (window_calls and "
+             "window_bytes): take and free some",
              r->peer->name, r->peer->n_kept, r->peer->kept_bytes);
     rpc_request_status(r, TRI_ERR_STATE, line);
     rpc_packet_fini(r->rpc, &r->packet);

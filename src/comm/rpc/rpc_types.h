@@ -233,6 +233,8 @@ struct rpc_peer {
     rpc_kept *kept;
     int n_kept;
     size_t kept_bytes;
+    int n_lent; /* replies of it whose parts the program here has, until tri_rpc_message_free */
+    size_t lent_bytes;
     rpc_result *results; /* of its calls, until it says FREED */
     int n_results;
 };
