@@ -285,6 +285,65 @@ static void a_deadline_ends_the_call_and_tells_where_it_was(void **state)
     }
 }
 
+/* Until the request at the head of the queue is too old to be run. */
+static void wait_until_too_late(tri_rpc *rpc)
+{
+    bool too_late = false;
+
+    while (!too_late) {
+        rpc_lock(rpc);
+        too_late = rpc->queue != NULL && rpc->queue->deadline_ns <= trii_now_ns();
+        rpc_unlock(rpc);
+    }
+}
+
+static bool has_requests(tri_rpc *rpc)
+{
+    bool any = false;
+
+    rpc_lock(rpc);
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next)
+        any = any || p->requests != NULL;
+    rpc_unlock(rpc);
+    return any;
+}
+
+/* The callee is the first where the caller does not run then, as on a busy machine. */
+static void a_deadline_is_a_timeout_whoever_sees_it_first(void **state)
+{
+    (void)state;
+    FOR_EACH_TRANSPORT(opt)
+    {
+        const tri_rpc_options one = {.threads = 1, .tcp_only = opt == &by_tcp};
+        const tri_rpc_call_options soon = {.timeout_ms = 100};
+        tri_rpc_call *runs, *waits;
+        tri_rpc_ref *to;
+        workers w;
+
+        begin(&w, 2, &one);
+        to = worker_find(&w, 0, "w1");
+        CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &runs)); /* keeps the only thread */
+        worker_wait_for(&n_started, 1);
+        CHECK_OK(tri_rpc_async(to, &hang, NULL, &soon, &waits));
+        rpc_lock(w.rpc[0]);
+        if (!rpc_call_is_over(waits)) {
+            wait_until_too_late(w.rpc[1]);
+            atomic_store(&release_all, 1);
+            while (has_requests(w.rpc[1]))
+                trii_thread_yield();
+        }
+        rpc_unlock(w.rpc[0]);
+        CHECK_FAILS(tri_rpc_call_wait(waits, 0), TRI_ERR_TIMEOUT, "hang on w1");
+        atomic_store(&release_all, 1);
+        CHECK_OK(tri_rpc_call_wait(runs, 0));
+        assert_int_equal(atomic_load(&n_started), 1);
+        tri_rpc_call_destroy(waits);
+        tri_rpc_call_destroy(runs);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
 static void nobody_waits_and_the_deadline_comes_all_the_same(void **state)
 {
     const tri_rpc_call_options soon = {.timeout_ms = 60};
@@ -637,6 +696,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_does_not_fit_is_refused_by_the_caller),
     cmocka_unit_test(a_function_that_is_not_there_is_named_with_its_neighbours),
     cmocka_unit_test(a_deadline_ends_the_call_and_tells_where_it_was),
+    cmocka_unit_test(a_deadline_is_a_timeout_whoever_sees_it_first),
     cmocka_unit_test(nobody_waits_and_the_deadline_comes_all_the_same),
     cmocka_unit_test(an_end_is_told_once_whatever_it_is),
     cmocka_unit_test(many_calls_at_once_end_each_with_its_reply),

@@ -374,28 +374,30 @@ static bool take_back(tri_rpc_request *r)
     return true;
 }
 
-/* Why it is not worth running any more. */
-static const char *is_void(const tri_rpc_request *r, bool inlined)
+/* Not OK: it is not worth running any more. */
+static tri_status is_void(const tri_rpc_request *r, bool inlined, const char **why_out)
 {
     if (inlined) /* it has just come */
-        return NULL;
-    if (atomic_load(&r->cancelled))
-        return "it was cancelled before it was started";
-    if (r->deadline_ns != TRII_NO_DEADLINE && trii_now_ns() >= r->deadline_ns)
-        return "its deadline passed before it was started";
-    return r->rpc->state == RPC_STATE_OFF ? "the worker has left" : NULL;
+        return TRI_OK;
+    if (r->deadline_ns != TRII_NO_DEADLINE && trii_now_ns() >= r->deadline_ns) {
+        *why_out = "its deadline passed before it was started";
+        return TRI_ERR_TIMEOUT;
+    }
+    *why_out = atomic_load(&r->cancelled) ? "it was cancelled before it was started"
+                                          : "the worker has left";
+    return atomic_load(&r->cancelled) || r->rpc->state == RPC_STATE_OFF ? TRI_ERR_ABORTED : TRI_OK;
 }
 
 void rpc_run_request(tri_rpc_request *r, bool inlined, rpc_place *place)
 {
     tri_rpc *rpc = r->rpc;
     rpc_run run = {rpc_running, rpc, r, inlined, place};
-    const char *why = is_void(r, inlined);
+    const char *why = NULL;
+    tri_status status = is_void(r, inlined, &why);
     unsigned lines;
-    tri_status status;
 
     r->running = true;
-    if (why == NULL) {
+    if (status == TRI_OK) {
         r->started_ns = inlined ? r->came_ns : trii_now_ns();
         lines = trii_err_lines();
         rpc_unlock(rpc);
@@ -420,7 +422,6 @@ void rpc_run_request(tri_rpc_request *r, bool inlined, rpc_place *place)
             rpc_request_status(r, TRI_ERR_INTERNAL,
                                "the handler returned neither OK, INPROGRESS nor a failure");
     } else {
-        status = TRI_ERR_ABORTED;
         rpc_request_status(r, status, why);
     }
     r->running = false;
