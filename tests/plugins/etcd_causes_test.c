@@ -150,15 +150,21 @@ static void a_missing_authority_is_told_with_the_remedy(void **state)
     gateway_stop(&g);
 }
 
-/* One that never says a word: the only thing to tell. */
+/* One that never says a word: the only thing to tell. A busy machine gets more time to hear it. */
 static void silence_is_told(void **state)
 {
+    const char *line = "";
+    char told[64] = "-";
     gateway g;
 
     (void)state;
     gateway_start(&g, "");
-    assert_non_null(strstr(failure(&(attempt){"", g.port, 700, NULL, TRI_ERR_TIMEOUT}),
-                           "within 0.7 s; the last one, http://127.0.0.1:"));
+    for (int ms = 700; strstr(line, told) == NULL && ms < 6000; ms *= 2) {
+        snprintf(told, sizeof(told), "within %.1f s; the last one, http://127.0.0.1:", ms * 1e-3);
+        line = failure(&(attempt){"", g.port, ms, NULL, TRI_ERR_TIMEOUT});
+    }
+    if (strstr(line, told) == NULL)
+        fail_msg("%s", line);
     gateway_stop(&g);
 }
 

@@ -47,10 +47,12 @@ static void begin(bad *b, const tri_rpc_options *opt)
 }
 
 /* w0 has given w1 up, and says so. It has also looked for all workers that w1 introduced, each by a
- * thread: the library waits a second for these when w0 is destroyed, and they may take longer. */
+ * thread: the library waits a second for these when w0 is destroyed, and they may take longer. The
+ * deadline is of each. */
 static void check_lost(bad *b, const char *why)
 {
     int64_t deadline = trii_deadline_ms(PATIENT_MS);
+    int n_jobs = 0;
     bool lost = false;
 
     for (; !lost; trii_thread_yield()) {
@@ -58,6 +60,9 @@ static void check_lost(bad *b, const char *why)
             fail_msg("w1 is not lost, or workers are looked for without end");
         rpc_lock(b->w.rpc[0]);
         lost = b->from->state == RPC_PEER_LOST && b->w.rpc[0]->n_jobs == 0;
+        if (b->w.rpc[0]->n_jobs != n_jobs)
+            deadline = trii_deadline_ms(PATIENT_MS);
+        n_jobs = b->w.rpc[0]->n_jobs;
         rpc_unlock(b->w.rpc[0]);
     }
     if (strstr(b->from->why, why) == NULL)
