@@ -261,6 +261,56 @@ static void files_of_two_jobs_are_refused(void **state)
     scratch_end(&s);
 }
 
+/* As of two containers: they have equal process ids. */
+static void ranks_of_equal_process_ids_have_a_row_each(void **state)
+{
+    static const char zero[] = RANK(0, 2, 7) PART("linear", "forward", 100, 100, 7, "0F0")
+        PART("linear", "backward", 300, 100, 7, "0B0");
+    static const char one[] = RANK(1, 2, 7) PART("linear", "forward", 200, 50, 7, "1F0")
+        PART("linear", "backward", 250, 50, 7, "1B0");
+    const char *a, *b, *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", zero, sizeof(zero) - 1);
+    b = scratch_file(&s, "b.json", one, sizeof(one) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", b, a, "-o", out, NULL), 0);
+    assert_string_equal(said, "run 1 of 1 (training)\n"
+                              "rank 0, stage 0: idle 33.3 % of 0.300 ms\n"
+                              "rank 1, stage 1: idle 66.7 % of 0.300 ms\n");
+    scratch_end(&s);
+}
+
+#define RANK_ON(rank, host, epoch)                                                                 \
+    "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":7,\"args\":{\"name\":\"rank " #rank        \
+    " of 3\",\"host\":\"" host "\",\"epoch\":" #epoch "}}\n"
+
+/* Whose clocks count from moments of their own; what two ranks of one host say of theirs differs by
+ * what the wall clock was set between. */
+static void clocks_of_hosts_are_made_one(void **state)
+{
+    static const char zero[] =
+        RANK_ON(0, "a", 1700000000000000) PART("linear", "forward", 1000, 100, 7, "0F0");
+    static const char one[] =
+        RANK_ON(1, "b", 1699999999990000) PART("linear", "forward", 11200, 100, 7, "1F0");
+    static const char two[] =
+        RANK_ON(2, "a", 1700000000000050) PART("linear", "forward", 1250, 50, 7, "2F0");
+    const char *a, *b, *c, *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", zero, sizeof(zero) - 1);
+    b = scratch_file(&s, "b.json", one, sizeof(one) - 1);
+    c = scratch_file(&s, "c.json", two, sizeof(two) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", a, b, c, "-o", out, "--run", "1", NULL), 0);
+    assert_non_null(strstr(said, "rank 1, stage 1: idle 66.7 % of 0.300 ms\n"));
+    scratch_end(&s);
+}
+
 static void mistakes_with_timelines_are_named(void **state)
 {
     /* Nothing to scale an axis by. */
@@ -305,6 +355,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_trains_is_drawn_before_an_evaluation),
     cmocka_unit_test(keys_and_names_have_the_room_they_need),
     cmocka_unit_test(files_of_two_jobs_are_refused),
+    cmocka_unit_test(ranks_of_equal_process_ids_have_a_row_each),
+    cmocka_unit_test(clocks_of_hosts_are_made_one),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

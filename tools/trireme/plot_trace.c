@@ -33,17 +33,23 @@ const char *const trace_categories[TRACE_CATEGORIES] = {
 /* All events of a file; those of a run stand together. */
 typedef struct reader {
     const char *path; /* of the file that is read */
+    int file;         /* and which of all it is */
     trace_event *events;
     int64_t *runs; /* [event] */
     int n, room;
     trace_row rows[MAX_ROWS];
     int n_rows;
     int64_t last; /* run of the first file */
+    /* In containers and on other hosts, processes of one job have equal ids: an id tells those of
+     * one file apart. */
     struct process {
         const char *path;
+        int file;
         int64_t pid;
-        int rank, size;
-    } processes[MAX_ROWS]; /* those that have said their rank */
+        int rank, size; /* -1: it has not said */
+        char host[40];  /* whose clock it has; "": it has not said */
+        int64_t epoch;  /* microseconds since 1970 where that is 0 */
+    } processes[MAX_ROWS];
     int n_processes;
 } reader;
 
@@ -53,18 +59,35 @@ static int64_t integer_of(const json_t *object, const char *key)
 }
 
 /* -1: too many. */
+static int process_of(reader *r, const json_t *event)
+{
+    int64_t pid = integer_of(event, "pid");
+
+    for (int i = 0; i < r->n_processes; i++) {
+        if (r->processes[i].file == r->file && r->processes[i].pid == pid)
+            return i;
+    }
+    if (r->n_processes == MAX_ROWS)
+        return -1;
+    r->processes[r->n_processes] =
+        (struct process){.path = r->path, .file = r->file, .pid = pid, .rank = -1, .size = -1};
+    return r->n_processes++;
+}
+
+/* -1: too many. */
 static int row_of(reader *r, const json_t *event)
 {
-    int64_t pid = integer_of(event, "pid"), tid = integer_of(event, "tid");
+    int64_t tid = integer_of(event, "tid");
+    int process = process_of(r, event);
     trace_row *row = &r->rows[r->n_rows];
 
     for (int l = 0; l < r->n_rows; l++) {
-        if (r->rows[l].pid == pid && r->rows[l].tid == tid)
+        if (r->rows[l].process == process && r->rows[l].tid == tid)
             return l;
     }
-    if (r->n_rows == MAX_ROWS)
+    if (process < 0 || r->n_rows == MAX_ROWS)
         return -1;
-    *row = (trace_row){.pid = pid, .tid = tid, .rank = -1, .stage = -1};
+    *row = (trace_row){.process = process, .tid = tid, .rank = -1, .stage = -1};
     snprintf(row->name, sizeof(row->name), "thread %" PRId64, tid);
     return r->n_rows++;
 }
@@ -142,14 +165,34 @@ static tri_status add_event(reader *r, int row, const json_t *event)
 }
 
 /* "rank 0 of 2" */
-static void add_process(reader *r, const json_t *event)
+static void take_rank(reader *r, const json_t *event)
 {
-    const char *name = json_string_value(json_object_get(json_object_get(event, "args"), "name"));
-    struct process of = {.path = r->path, .pid = integer_of(event, "pid")};
+    const json_t *args = json_object_get(event, "args");
+    const char *name = json_string_value(json_object_get(args, "name"));
+    const char *host = json_string_value(json_object_get(args, "host"));
+    int number = process_of(r, event), rank, size;
+    struct process *process;
 
-    if (name != NULL && r->n_processes < MAX_ROWS &&
-        sscanf(name, "rank %d of %d", &of.rank, &of.size) == 2 && of.rank >= 0)
-        r->processes[r->n_processes++] = of;
+    if (name == NULL || number < 0 || sscanf(name, "rank %d of %d", &rank, &size) != 2 || rank < 0)
+        return;
+    process = &r->processes[number];
+    process->rank = rank;
+    process->size = size;
+    process->epoch = integer_of(args, "epoch");
+    snprintf(process->host, sizeof(process->host), "%s", host != NULL ? host : "");
+}
+
+/* From a process's clock to that of the first one that has said its host, in microseconds. Those of
+ * one host are not moved: what they say of 1970 was read at different times. */
+static double clock_offset(const reader *r, int process)
+{
+    const struct process *of = &r->processes[process], *first = r->processes;
+
+    while (first < of && first->host[0] == '\0')
+        first++;
+    return of->host[0] != '\0' && strcmp(of->host, first->host) != 0
+               ? (double)of->epoch - (double)first->epoch
+               : 0;
 }
 
 static tri_status add_line(reader *r, int line, const json_t *event)
@@ -162,7 +205,7 @@ static tri_status add_line(reader *r, int line, const json_t *event)
     if (kind == NULL)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: not an event of a trace", r->path, line);
     if (is_process) {
-        add_process(r, event);
+        take_rank(r, event);
         return TRI_OK;
     }
     if (row < 0)
@@ -220,11 +263,12 @@ static bool is_backward(const trace_event *e)
 static int run_end(const reader *r, int first, int *worth_out)
 {
     bool seen[MAX_ROWS] = {false}, pipeline = false, backward = false;
-    int64_t pid = r->rows[r->events[first].row].pid;
-    int i = first;
+    int process = r->rows[r->events[first].row].process, i = first;
 
     *worth_out = 0;
-    for (; i < r->n && r->runs[i] == r->runs[first] && r->rows[r->events[i].row].pid == pid; i++) {
+    for (; i < r->n && r->runs[i] == r->runs[first]; i++) {
+        if (r->rows[r->events[i].row].process != process)
+            break;
         *worth_out += seen[r->events[i].row] ? 0 : 2;
         seen[r->events[i].row] = true;
         pipeline = pipeline || r->events[i].stage >= 0;
@@ -272,8 +316,8 @@ static int by_device(const void *a, const void *b)
         return x->stage < y->stage ? -1 : 1;
     if (x->rank != y->rank)
         return x->rank < y->rank ? -1 : 1;
-    if (x->pid != y->pid)
-        return x->pid < y->pid ? -1 : 1;
+    if (x->process != y->process)
+        return x->process < y->process ? -1 : 1;
     return x->tid < y->tid ? -1 : x->tid > y->tid;
 }
 
@@ -285,20 +329,12 @@ static bool has_stage(const reader *r, int row, int stage)
     return false;
 }
 
-static bool is_drawn(const reader *r, int64_t pid)
+static bool is_drawn(const reader *r, int process)
 {
     for (int i = 0; i < r->n; i++)
-        if (r->rows[r->events[i].row].pid == pid)
+        if (r->rows[r->events[i].row].process == process)
             return true;
     return false;
-}
-
-static const struct process *process_of(const reader *r, int64_t pid)
-{
-    for (int i = 0; i < r->n_processes; i++)
-        if (r->processes[i].pid == pid)
-            return &r->processes[i];
-    return NULL;
 }
 
 /* Of the ranks that are drawn: each once, of one job. */
@@ -310,7 +346,7 @@ static tri_status check_ranks(const reader *r)
     for (int i = 0; i < r->n_processes; i++) {
         const struct process *p = &r->processes[i];
 
-        if (!is_drawn(r, p->pid))
+        if (p->rank < 0 || !is_drawn(r, i))
             continue;
         for (int k = 0; k < n; k++) {
             if (of[k]->size != p->size)
@@ -333,7 +369,7 @@ static tri_status check_ranks(const reader *r)
 static void name_row(reader *r, int l)
 {
     trace_row *row = &r->rows[l];
-    const struct process *process = process_of(r, row->pid);
+    const struct process *process = &r->processes[row->process];
     char device[sizeof(row->name)], *name = row->name;
     size_t room = sizeof(row->name);
     int last = -1;
@@ -346,7 +382,7 @@ static void name_row(reader *r, int l)
         row->stage = row->stage < 0 || e->stage < row->stage ? e->stage : row->stage;
         last = e->stage > last ? e->stage : last;
     }
-    if (process != NULL && process->size > 1) {
+    if (process->size > 1) {
         int n;
 
         snprintf(device, sizeof(device), "%s", name);
@@ -481,6 +517,8 @@ static tri_status read_file(reader *r, const char *path, int64_t number)
     r->path = path;
     status = read_events(r, &map);
     trii_mapping_close(&map);
+    for (int i = from; i < r->n; i++)
+        r->events[i].begin += clock_offset(r, r->rows[r->events[i].row].process);
     return status == TRI_OK ? choose(r, from, number) : status;
 }
 
@@ -492,8 +530,10 @@ tri_status trace_read(const char *const *paths, int n_paths, int64_t number, tra
     *run_out = (trace_run){0};
     if (r == NULL)
         return status;
-    for (int k = 0; k < n_paths && status == TRI_OK; k++)
+    for (int k = 0; k < n_paths && status == TRI_OK; k++) {
+        r->file = k;
         status = read_file(r, paths[k], number);
+    }
     if (status == TRI_OK)
         status = take(r, run_out);
     if (status == TRI_OK && !run_out->pipeline)

@@ -34,7 +34,8 @@ typedef struct trace_event {
 } trace_event;
 
 typedef struct trace_row {
-    int64_t pid, tid;
+    int process; /* counted over all files */
+    int64_t tid;
     int rank; /* of the process; -1: it has not said */
     char name[64];
     double busy; /* microseconds; in a pipeline without waits */

@@ -15,8 +15,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "os/clock.h"
 #include "os/descriptor.h"
 #include "os/file.h"
+#include "os/host.h"
 #include "os/process.h"
 #include "os/thread.h"
 #include "train/graph/step/part.h"
@@ -169,13 +171,18 @@ static size_t write_name(char *out, tri_device device)
 /* Of a process that has called tri_init. */
 static size_t write_rank(char *out)
 {
+    char host[40];
+
     if (trace.ranked || !tri_is_initialized())
         return 0;
     trace.ranked = true;
+    trii_boot_id(host);
     return (size_t)snprintf(out, EVENT_BYTES,
                             "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,"
-                            "\"args\":{\"name\":\"rank %d of %d\"}}\n",
-                            separator(), trace.opened_in, tri_rank(), tri_world_size());
+                            "\"args\":{\"name\":\"rank %d of %d\",\"host\":\"%s\","
+                            "\"epoch\":%" PRId64 "}}\n",
+                            separator(), trace.opened_in, tri_rank(), tri_world_size(), host,
+                            (trii_wall_ns() - trii_now_ns()) / 1000);
 }
 
 /* As ,"part":"1F0". */

@@ -6,7 +6,7 @@
  *
  *     [
  *     {"name":"thread_name","ph":"M","pid":4711,"tid":1,"args":{"name":"cpu:1"}}
- *     ,{"name":"process_name","ph":"M","pid":4711,"args":{"name":"rank 0 of 2"}}
+ *     ,{"name":"process_name","ph":"M","pid":4711,"args":{"name":"rank 0 of 2",..}}
  *     ,{"name":"conv","cat":"forward","ph":"X","ts":12.345,"dur":6.789,"pid":4711,"tid":1,"args":{"run":3,"node":17}}
  *
  * The closing bracket is missing, as the format allows: a program may end at any time. ts and dur
@@ -16,7 +16,8 @@
  * program's calls (-1: it has none). What a pipeline recorded has "part" as well, the action of its
  * schedule: stage, F, B, I or W, micro-batch (1F0; src/train/graph/step/part.h). A kernel of an
  * asynchronous device is shown at the time when it was launched. A process that has called tri_init
- * says its rank.
+ * says its rank, whose clock it has (args.host: a boot of a machine) and when that was 0
+ * (args.epoch: microseconds since 1970), for hosts count from moments of their own.
  */
 #ifndef TRII_TRACE_H
 #define TRII_TRACE_H

@@ -2,6 +2,7 @@
  * trace_test.c - TRI_TRACE: every entry of every run, on its device and in order; and what happens
  * without a file.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include <trireme/group.h>
@@ -9,6 +10,7 @@
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
+#include "os/clock.h"
 #include "os/process.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"
@@ -102,6 +104,7 @@ static void runs_are_written_as_they_were(void **state)
 /* By which `trireme plot` tells the files of workers apart. */
 static void a_worker_says_its_rank_once(void **state)
 {
+    int64_t epoch;
     char *text;
     size_t n;
     scratch s;
@@ -114,7 +117,9 @@ static void a_worker_says_its_rank_once(void **state)
     train(2);
     text = scratch_read(scratch_path(&s, "t.json"), &n);
     assert_int_equal(count(text, "\"process_name\""), 1);
-    assert_int_equal(count(text, ",\"args\":{\"name\":\"rank 0 of 1\"}}\n"), 1);
+    assert_int_equal(count(text, ",\"args\":{\"name\":\"rank 0 of 1\",\"host\":\""), 1);
+    assert_int_equal(sscanf(strstr(text, "\"epoch\""), "\"epoch\":%" SCNd64 "}}\n", &epoch), 1);
+    assert_true(llabs(epoch * 1000 + trii_now_ns() - trii_wall_ns()) < 10 * TRII_NS_PER_S);
     free(text);
     tri_finalize();
     scratch_end(&s);
