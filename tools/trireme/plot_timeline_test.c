@@ -254,7 +254,7 @@ static void files_of_two_jobs_are_refused(void **state)
     out = scratch_path(&s, "t.svg");
     assert_int_equal(plot("--timeline", a, b, "-o", out, NULL), 1);
     assert_non_null(strstr(said, "a.json and "));
-    assert_non_null(strstr(said, "b.json are both of rank 0: give the files of one job"));
+    assert_non_null(strstr(said, "b.json are both of rank 0: give one file of each rank of a job"));
     assert_int_equal(plot("--timeline", a, c, "-o", out, NULL), 1);
     assert_non_null(strstr(said, "a.json is of a job of 2 ranks, "));
     assert_non_null(strstr(said, "c.json of one of 4: give the files of one job"));
@@ -311,6 +311,36 @@ static void clocks_of_hosts_are_made_one(void **state)
     scratch_end(&s);
 }
 
+/* As where a job was killed: rank 1 has written its third step, rank 0 has not. In the pause
+ * between steps 2 and 3 rank 1 is ahead, so its third began before the second of rank 0 ended. */
+static void rows_are_of_one_step_where_a_file_ends_earlier(void **state)
+{
+    static const char zero[] = RANK(0, 2, 9) PART("linear", "backward", 100, 100, 9, "0B0")
+        LATER(200, 9, 2, "0F0") LATER(250, 9, 2, "0B0");
+    static const char one[] = RANK(1, 2, 8) PART("linear", "backward", 100, 80, 8, "1B0")
+        LATER(210, 8, 2, "1B0") LATER(290, 8, 3, "1B0");
+    static const char other[] = RANK(1, 2, 8) LATER(900, 8, 2, "1B0");
+    const char *a, *b, *c, *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", zero, sizeof(zero) - 1);
+    b = scratch_file(&s, "b.json", one, sizeof(one) - 1);
+    c = scratch_file(&s, "c.json", other, sizeof(other) - 1);
+    out = scratch_path(&s, "t.svg");
+    for (int order = 0; order < 2; order++) {
+        assert_int_equal(plot("--timeline", order ? a : b, order ? b : a, "-o", out, NULL), 0);
+        assert_non_null(strstr(said, "rank 0, stage 0: idle 0.0 % of 0.100 ms\n"
+                                     "rank 1, stage 1: idle 50.0 % of 0.100 ms\n"));
+    }
+    assert_int_equal(plot("--timeline", a, c, "-o", out, NULL), 1);
+    assert_non_null(
+        strstr(said, "c.json have no step at the same time: give the files of one job"));
+    assert_int_equal(plot("--timeline", a, c, "-o", out, "--run", "2", NULL), 0);
+    scratch_end(&s);
+}
+
 static void mistakes_with_timelines_are_named(void **state)
 {
     /* Nothing to scale an axis by. */
@@ -357,6 +387,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(files_of_two_jobs_are_refused),
     cmocka_unit_test(ranks_of_equal_process_ids_have_a_row_each),
     cmocka_unit_test(clocks_of_hosts_are_made_one),
+    cmocka_unit_test(rows_are_of_one_step_where_a_file_ends_earlier),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

@@ -30,6 +30,13 @@ const char *const trace_categories[TRACE_CATEGORIES] = {
 #define MAX_US 1e15 /* thirty years */
 #define MIN_US 1e-3 /* of a run: a clock that counts nanoseconds has seen it */
 
+/* A run of one process. */
+typedef struct process_run {
+    int process, first, end; /* of its events; end: one after the last */
+    int worth;               /* how much there is to see: a pipeline, many devices, a backward */
+    double begin, last;
+} process_run;
+
 /* All events of a file; those of a run stand together. */
 typedef struct reader {
     const char *path; /* of the file that is read */
@@ -51,6 +58,10 @@ typedef struct reader {
         int64_t epoch;  /* microseconds since 1970 where that is 0 */
     } processes[MAX_ROWS];
     int n_processes;
+    /* Of the ranks: the last begin of the runs that were chosen, and the middle of the one that
+     * ended first. */
+    double latest_begin, earliest_end, middle;
+    const char *late_path, *early_path;
 } reader;
 
 static int64_t integer_of(const json_t *object, const char *key)
@@ -258,53 +269,69 @@ static bool is_backward(const trace_event *e)
            e->category == TRACE_WEIGHTS;
 }
 
-/* The run that begins at event `first`: where it ends, and how much there is to see in it: a
- * pipeline, many devices, a backward. */
-static int run_end(const reader *r, int first, int *worth_out)
+/* The run that begins at event `first`. */
+static process_run run_at(const reader *r, int first)
 {
     bool seen[MAX_ROWS] = {false}, pipeline = false, backward = false;
     int process = r->rows[r->events[first].row].process, i = first;
+    process_run run = {.first = first, .process = process, .begin = INFINITY, .last = -INFINITY};
 
-    *worth_out = 0;
     for (; i < r->n && r->runs[i] == r->runs[first]; i++) {
-        if (r->rows[r->events[i].row].process != process)
+        const trace_event *e = &r->events[i];
+
+        if (r->rows[e->row].process != process)
             break;
-        *worth_out += seen[r->events[i].row] ? 0 : 2;
-        seen[r->events[i].row] = true;
-        pipeline = pipeline || r->events[i].stage >= 0;
-        backward = backward || is_backward(&r->events[i]);
+        run.worth += seen[e->row] ? 0 : 2;
+        seen[e->row] = true;
+        pipeline = pipeline || e->stage >= 0;
+        backward = backward || is_backward(e);
+        run.begin = fmin(run.begin, e->begin);
+        run.last = fmax(run.last, e->begin + e->us);
     }
-    *worth_out += (pipeline ? 2 * MAX_ROWS : 0) + backward;
-    return i;
+    run.worth += (pipeline ? 2 * MAX_ROWS : 0) + backward;
+    run.end = i;
+    return run;
 }
 
-/* Among the events of a file, which begin at `from`; those of the chosen run move there. */
-static tri_status choose(reader *r, int from, int64_t number)
+static void take_times(reader *r, const process_run *run)
 {
-    int most = 0, end, first_of_it = 0, end_of_it = 0;
-
-    for (int first = from; first < r->n; first = end) {
-        int worth;
-
-        end = run_end(r, first, &worth);
-        if (number > 0 ? r->runs[first] == number : worth >= most) {
-            most = worth;
-            first_of_it = first;
-            end_of_it = end;
-        }
+    if (r->processes[run->process].size < 2)
+        return;
+    if (run->begin > r->latest_begin) {
+        r->latest_begin = run->begin;
+        r->late_path = r->path;
     }
-    if (most == 0 && number == 0)
+    if (run->last < r->earliest_end) {
+        r->earliest_end = run->last;
+        r->middle = run->begin + (run->last - run->begin) / 2;
+        r->early_path = r->path;
+    }
+}
+
+/* Among the events of a file, which begin at `from`, of a run that began by then; those of the
+ * chosen run move to `from`. */
+static tri_status choose(reader *r, int from, int64_t number, double by)
+{
+    process_run best = {0}, run;
+
+    for (int first = from; first < r->n; first = run.end) {
+        run = run_at(r, first);
+        if (number > 0 ? r->runs[first] == number : run.worth >= best.worth && run.begin <= by)
+            best = run;
+    }
+    if (best.worth == 0 && number == 0)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: nothing has run in this trace", r->path);
-    if (most == 0)
+    if (best.worth == 0)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no run %" PRId64 "; the last is %" PRId64, r->path,
                          number, r->n > from ? r->runs[r->n - 1] : 0);
     if (from == 0)
         r->last = r->runs[r->n - 1];
-    for (int i = first_of_it; i < end_of_it; i++) {
-        r->events[from + i - first_of_it] = r->events[i];
-        r->runs[from + i - first_of_it] = r->runs[i];
+    take_times(r, &best);
+    for (int i = best.first; i < best.end; i++) {
+        r->events[from + i - best.first] = r->events[i];
+        r->runs[from + i - best.first] = r->runs[i];
     }
-    r->n = from + end_of_it - first_of_it;
+    r->n = from + best.end - best.first;
     return TRI_OK;
 }
 
@@ -355,9 +382,10 @@ static tri_status check_ranks(const reader *r)
                                  "one job",
                                  of[k]->path, of[k]->size, p->path, p->size);
             if (of[k]->rank == p->rank)
-                return TRII_FAIL(TRI_ERR_MISMATCH,
-                                 "%s and %s are both of rank %d: give the files of one job",
-                                 of[k]->path, p->path, p->rank);
+                return TRII_FAIL(
+                    TRI_ERR_MISMATCH,
+                    "%s and %s are both of rank %d: give one file of each rank of a job",
+                    of[k]->path, p->path, p->rank);
         }
         of[n++] = p;
     }
@@ -411,11 +439,8 @@ static tri_status take(reader *r, trace_run *run)
 {
     double begin = INFINITY, last = -INFINITY;
     int number[MAX_ROWS];
-    tri_status status = check_ranks(r);
 
     *run = (trace_run){.number = r->runs[0], .last = r->last, .n = r->n};
-    if (status != TRI_OK)
-        return status;
     run->events = trii_alloc((size_t)run->n, sizeof(*run->events), "events");
     run->rows = trii_alloc((size_t)r->n_rows, sizeof(*run->rows), "devices");
     if (run->events == NULL || run->rows == NULL)
@@ -506,7 +531,7 @@ static tri_status find_pieces(trace_run *run)
     return status;
 }
 
-static tri_status read_file(reader *r, const char *path, int64_t number)
+static tri_status read_file(reader *r, const char *path, int64_t number, double by)
 {
     int from = r->n;
     trii_mapping map;
@@ -519,7 +544,37 @@ static tri_status read_file(reader *r, const char *path, int64_t number)
     trii_mapping_close(&map);
     for (int i = from; i < r->n; i++)
         r->events[i].begin += clock_offset(r, r->rows[r->events[i].row].process);
-    return status == TRI_OK ? choose(r, from, number) : status;
+    return status == TRI_OK ? choose(r, from, number, by) : status;
+}
+
+static tri_status read_files(reader *r, const char *const *paths, int n_paths, int64_t number,
+                             double by)
+{
+    tri_status status = TRI_OK;
+
+    r->n = r->n_rows = r->n_processes = 0;
+    r->latest_begin = -INFINITY;
+    r->earliest_end = r->middle = INFINITY;
+    for (int k = 0; k < n_paths && status == TRI_OK; k++) {
+        r->file = k;
+        status = read_file(r, paths[k], number, by);
+    }
+    return status;
+}
+
+/* The last run in one file is a later step than that in another one, as where a job was killed
+ * between them: of all files what had begun by the middle of the earlier one. */
+static tri_status read_same_step(reader *r, const char *const *paths, int n_paths)
+{
+    const char *late = r->late_path, *early = r->early_path;
+    tri_status status = read_files(r, paths, n_paths, 0, r->middle);
+
+    if (status == TRI_ERR_NOT_FOUND || (status == TRI_OK && r->latest_begin > r->middle))
+        return TRII_FAIL(TRI_ERR_MISMATCH,
+                         "%s and %s have no step at the same time: give the files of one job, or "
+                         "choose the step by --run",
+                         early, late);
+    return status;
 }
 
 tri_status trace_read(const char *const *paths, int n_paths, int64_t number, trace_run *run_out)
@@ -530,10 +585,11 @@ tri_status trace_read(const char *const *paths, int n_paths, int64_t number, tra
     *run_out = (trace_run){0};
     if (r == NULL)
         return status;
-    for (int k = 0; k < n_paths && status == TRI_OK; k++) {
-        r->file = k;
-        status = read_file(r, paths[k], number);
-    }
+    status = read_files(r, paths, n_paths, number, INFINITY);
+    if (status == TRI_OK)
+        status = check_ranks(r);
+    if (status == TRI_OK && number == 0 && r->latest_begin > r->middle)
+        status = read_same_step(r, paths, n_paths);
     if (status == TRI_OK)
         status = take(r, run_out);
     if (status == TRI_OK && !run_out->pipeline)
