@@ -341,6 +341,28 @@ static void rows_are_of_one_step_where_a_file_ends_earlier(void **state)
     scratch_end(&s);
 }
 
+/* Each calls operations 1 and 2 on its only device. */
+static void ranks_of_one_device_have_no_pieces(void **state)
+{
+    static const char zero[] = RANK(0, 2, 7) CALL("forward", 0, 0, 1) CALL("forward", 100, 0, 2);
+    static const char one[] = RANK(1, 2, 7) CALL("forward", 0, 0, 1) CALL("forward", 100, 0, 2);
+    const char *a, *b, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    a = scratch_file(&s, "a.json", zero, sizeof(zero) - 1);
+    b = scratch_file(&s, "b.json", one, sizeof(one) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", a, b, "-o", out, NULL), 0);
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 40 - 14), 7); /* forward, and nothing of pieces */
+    free(svg);
+    scratch_end(&s);
+}
+
 static void mistakes_with_timelines_are_named(void **state)
 {
     /* Nothing to scale an axis by. */
@@ -388,6 +410,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_of_equal_process_ids_have_a_row_each),
     cmocka_unit_test(clocks_of_hosts_are_made_one),
     cmocka_unit_test(rows_are_of_one_step_where_a_file_ends_earlier),
+    cmocka_unit_test(ranks_of_one_device_have_no_pieces),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

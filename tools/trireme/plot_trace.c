@@ -491,30 +491,32 @@ static int by_node(const void *a, const void *b)
 }
 
 /* A batch that is cut into pieces passes from device to device, so in the order of the program's
- * calls a row's events of a category are parted by those of other rows: between them a piece ends.
+ * calls a row's events of a category are parted by those of the process's other rows: between them
+ * a piece ends.
  * The gradients of the last piece are recorded first. */
 static tri_status find_pieces(trace_run *run)
 {
     size_t n_counts = (size_t)run->n_rows * TRACE_CATEGORIES;
     trace_event **sorted = trii_alloc((size_t)run->n + 1, sizeof(trace_event *), "events");
     int *pieces = trii_alloc(n_counts + 1, sizeof(*pieces), "pieces");
-    int row[TRACE_CATEGORIES];
+    int last[MAX_ROWS][TRACE_CATEGORIES]; /* 1 + row; 0: none yet */
     tri_status status = sorted != NULL && pieces != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     for (int i = 0; i < run->n && status == TRI_OK; i++)
         sorted[i] = &run->events[i];
     if (status == TRI_OK)
         qsort(sorted, (size_t)run->n, sizeof(trace_event *), by_node);
-    for (int c = 0; c < TRACE_CATEGORIES; c++)
-        row[c] = -1;
+    memset(last, 0, sizeof(last));
     for (int i = 0; i < run->n && status == TRI_OK; i++) {
         trace_event *e = sorted[i];
         int *count = &pieces[e->row * TRACE_CATEGORIES + e->category];
 
+        int *before = &last[run->rows[e->row].process][e->category];
+
         if (e->node < 0)
             continue;
-        *count += row[e->category] != e->row;
-        row[e->category] = e->row;
+        *count += *before != 1 + e->row;
+        *before = 1 + e->row;
         e->piece = *count;
     }
     for (int i = 0; i < run->n && status == TRI_OK; i++) {
