@@ -52,6 +52,71 @@ void trii_cut_features_note(const trii_cut_features *features)
     noted.generation = generation_now();
 }
 
+/* --- parts ---------------------------------------------------------------- */
+
+/* Between a layer and the next are few values: enough for the activations that programs write. */
+#define MOST_LOOKED_AT 64
+
+/* What takes the outputs of a layer follows it. */
+static _Thread_local struct {
+    uint64_t generation; /* of the step */
+    uint32_t n;
+    trii_vid values[MOST];
+} in_parts;
+
+void trii_cut_parts_note(trii_vid value)
+{
+    if (in_parts.generation != generation_now())
+        in_parts.n = 0;
+    in_parts.generation = generation_now();
+    in_parts.values[in_parts.n++ % MOST] = value;
+}
+
+static bool is_noted(trii_vid x)
+{
+    for (uint32_t i = 0; i < in_parts.n && i < MOST; i++) {
+        if (in_parts.values[i] == x)
+            return true;
+    }
+    return false;
+}
+
+static int64_t features_of(const trii_step *step, trii_vid x)
+{
+    const trii_type *type = trii_type_of(step, x);
+
+    return type->ndim > 0 ? type->shape[type->ndim - 1] : 0;
+}
+
+static bool reaches(const trii_step *step, trii_vid x, int *looked_at)
+{
+    const trii_node *node;
+
+    if (is_noted(x))
+        return true;
+    if (step->values[x].node < 0 || ++*looked_at > MOST_LOOKED_AT)
+        return false;
+    node = &step->nodes[step->values[x].node];
+    if (node->op->op_class != TRII_CLASS_ELEMENTWISE && node->op->op_class != TRII_CLASS_VIEW)
+        return false;
+    for (int i = 0; i < node->n_in; i++) {
+        trii_vid in = trii_node_in(step, node, i);
+
+        if (in != TRII_NO_VALUE && features_of(step, in) == features_of(step, x) &&
+            reaches(step, in, looked_at))
+            return true;
+    }
+    return false;
+}
+
+bool trii_cut_parts_reach(trii_vid x)
+{
+    const trii_step *step = trii_step_current();
+    int looked_at = 0;
+
+    return step != NULL && in_parts.generation == step->generation && reaches(step, x, &looked_at);
+}
+
 /* --- heads ---------------------------------------------------------------- */
 
 static bool may_be(const trii_cut_features *f, int64_t heads, int64_t width)

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "train/graph/step/op.h"
+
 /* Of each of so many equal parts in a row this rank has n features of `whole`, from `start` on. */
 typedef struct trii_cut_features {
     int64_t parts, whole, start, n; /* parts 0: nothing was cut */
@@ -16,6 +18,11 @@ typedef struct trii_cut_features {
 
 trii_cut_features trii_cut_features_now(void);
 void trii_cut_features_note(const trii_cut_features *features);
+
+/* A layer has given a value of several parts. */
+void trii_cut_parts_note(trii_vid value);
+/* Whether x is such a value, element by element: with a bias, after an activation or dropout. */
+bool trii_cut_parts_reach(trii_vid x);
 
 /* This rank's heads of queries, and those of keys or values that they share. */
 typedef struct trii_cut_heads {

@@ -18,9 +18,12 @@ static tri_tensor *check_input(const trii_parallel_cut *cut, tri_tensor *x)
 {
     const trii_share *in = &cut->in;
     int64_t wanted = cut->takes != TRI_SHARDED ? in->whole : in->n;
+    tri_status status = cut->takes == TRI_SHARDED ? trii_share_check_order(x) : TRI_OK;
 
     if (x == NULL || tri_tensor_status(x) != TRI_OK)
         return x;
+    if (status != TRI_OK)
+        return trii_forward_failed(status);
     if (tri_tensor_ndim(x) >= 1 && tri_tensor_size(x, -1) == wanted)
         return x;
     return trii_forward_failed(TRII_FAIL(
@@ -57,7 +60,7 @@ static tri_tensor *by_columns(const trii_parallel_cut *cut, tri_tensor *x)
                                            : tri_dist_copy_to(x, cut->group);
     x = product(cut, x, cut->bias);
     if (cut->gives == TRI_SHARDED)
-        trii_share_note(&cut->out);
+        trii_share_note_of(&cut->out, x);
     return cut->gives == TRI_WHOLE ? trii_share_join(&cut->out, x, -1) : x;
 }
 

@@ -58,6 +58,9 @@ static tri_status check(call *c, int64_t classes, const tri_cross_entropy_option
                          "logits %s: they must be [N, %lld], this rank's part of %lld classes",
                          tri_tensor_shape_text(c->logits), (long long)c->share.n,
                          (long long)classes);
+    status = trii_share_check_order(c->logits);
+    if (status != TRI_OK)
+        return status;
     if (tri_tensor_ndim(c->target) != 1 || tri_tensor_dtype(c->target) != TRI_DTYPE_I64 ||
         tri_tensor_size(c->target, 0) != tri_tensor_size(c->logits, 0))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "target %s: it must be i64 [N], of the same N",

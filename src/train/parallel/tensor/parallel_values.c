@@ -137,6 +137,37 @@ void trii_share_note(const trii_share *share)
         .parts = share->parts, .whole = share->whole, .start = share->start, .n = share->n});
 }
 
+/* The number of a value of this step; NO_VALUE: it is none. */
+static trii_vid value_of(const tri_tensor *x)
+{
+    const trii_step *step = trii_step_current();
+
+    return step != NULL && x != NULL && trii_is_handle(x) ? trii_handle_value(step, x)
+                                                          : TRII_NO_VALUE;
+}
+
+void trii_share_note_of(const trii_share *share, const tri_tensor *y)
+{
+    trii_vid value = value_of(y);
+
+    trii_share_note(share);
+    if (share->parts > 1 && value != TRII_NO_VALUE)
+        trii_cut_parts_note(value);
+}
+
+tri_status trii_share_check_order(const tri_tensor *x)
+{
+    trii_vid value = value_of(x);
+
+    if (value == TRII_NO_VALUE || !trii_cut_parts_reach(value))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "x %s is this rank's part of each of several parts, as a layer with "
+                     "tri_parallel_rule.parts gave it, and would be taken for one part of all: "
+                     "leave .parts out there, or take the parts from each other first (tri_narrow)",
+                     tri_tensor_shape_text(x));
+}
+
 tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x)
 {
     trii_share_note(share);

@@ -114,8 +114,12 @@ static tri_tensor *converted(const trii_parallel_cut *cut, tri_tensor *x, tri_pa
 
     if (from == to || x == NULL || tri_tensor_status(x) != TRI_OK)
         return x;
-    if (from == TRI_SHARDED)
-        x = tri_dist_gather_from(x, -1, cut->group);
+    if (from == TRI_SHARDED) {
+        tri_status status = trii_share_check_order(x);
+
+        x = tri_dist_gather_from(status == TRI_OK ? x : trii_forward_failed(status), -1,
+                                 cut->group);
+    }
     if (from == TRI_SHARDED_SEQUENCE)
         x = trii_tokens_join(&cut->tokens, x);
     if (to == TRI_SHARDED_SEQUENCE)

@@ -458,6 +458,56 @@ static void a_layer_that_gets_a_part_and_no_rule_says_so(void **state)
     run_threads(2, &(tri_group_options){.engine = "shm"}, half_pair_rank, NULL);
 }
 
+/* What takes the outputs of a layer in two parts for one part of all. */
+static const tri_parallel_rule takers[] = {
+    {.module = "3", .style = TRI_ROWWISE},
+    {.module = "3", .style = TRI_COLWISE, .input = TRI_SHARDED},
+    {.module = "3", .style = TRI_PREPARE, .input = TRI_SHARDED, .wanted_input = TRI_WHOLE},
+    {.module = "1", .style = TRI_PREPARE, .output = TRI_SHARDED, .wanted_output = TRI_WHOLE}};
+
+static const char *parts_rank(rank_env *env)
+{
+    tri_tensor *x = rows(0, ROWS, IN), *target = tri_tensor_create(TRI_SHAPE(ROWS), TRI_DTYPE_I64);
+    tri_group *group = NULL, *other = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int k = 0; k <= (int)TRII_COUNT_OF(takers); k++) { /* the last one: a loss */
+        bool loss = k == (int)TRII_COUNT_OF(takers);
+        const tri_parallel_rule rules[] = {{.module = "0", .style = TRI_COLWISE, .parts = 2},
+                                           takers[loss ? 0 : k]};
+        tri_module *net;
+        tri_tensor *y;
+
+        trii_mutex_lock(&drawing);
+        tri_set_default_dtype(TRI_DTYPE_F64);
+        net = tri_nn_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_gelu(TRI_GELU_TANH),
+                                tri_nn_dropout(0.5),
+                                loss ? tri_nn_identity() : tri_nn_linear(8, 3, NULL));
+        tri_set_default_dtype(TRI_DTYPE_F32);
+        trii_mutex_unlock(&drawing);
+        RANK_TRY(env, tri_group_split(group, 0, env->rank, NULL, &other)); /* it will be aborted */
+        RANK_TRY(env, tri_parallelize(net, other, rules, loss ? 1 : 2));
+        y = tri_forward(net, x);
+        if (loss)
+            y = tri_dist_cross_entropy(y, target, 8, other, NULL);
+        RANK_FAILS(env, tri_tensor_status(y), TRI_ERR_INVALID_ARG,
+                   "this rank's part of each of several parts");
+        tri_step_end();
+        tri_module_destroy(net);
+        tri_group_unref(other);
+    }
+    tri_tensor_unref(target);
+    tri_tensor_unref(x);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void parts_of_several_are_not_taken_for_one(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, parts_rank, NULL);
+}
+
 static const char *wrong_input_rank(rank_env *env)
 {
     tri_group *group = NULL;
@@ -498,6 +548,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mistakes_are_refused_on_all_ranks),
     cmocka_unit_test(what_needs_whole_parameters_is_refused),
     cmocka_unit_test(a_layer_that_gets_a_part_and_no_rule_says_so),
+    cmocka_unit_test(parts_of_several_are_not_taken_for_one),
     cmocka_unit_test(a_rank_with_another_input_leaves_nobody_waiting),
 };
 

@@ -45,8 +45,13 @@ tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after
 /* Features of values that a layer has cut in this step, for what works on them without saying what
  * they are a part of. */
 void trii_share_note(const trii_share *share);
+/* The same, of what the layer gives. */
+void trii_share_note_of(const trii_share *share, const tri_tensor *y);
 /* trii_share_take along the last dimension, noted. */
 tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x);
+/* x, of which this rank's part is taken for one of all features in a row. INVALID_ARG: it has a
+ * part of each of several, as the layer before gave them. */
+tri_status trii_share_check_order(const tri_tensor *x) TRI_MUST_CHECK;
 /* The share of so many features; equal ones where none of the size was noted. */
 trii_share trii_share_noted(tri_group *group, int64_t n);
 /* A forward draws random numbers for its part, along this dimension, of values of all ranks. */
