@@ -42,13 +42,39 @@ tri_group *trii_group_non_member(void)
     return tri_group_ref(&non_member);
 }
 
-static tri_group not_found; /* as a non-member's */
-static _Thread_local char why_not_found[256];
+#define NOT_FOUND 8
+
+/* As a non-member's; one for each reason, which then stays. The last is for all that come late. */
+static struct not_found {
+    tri_group group; /* first */
+    char why[256];
+} not_found[NOT_FOUND];
+static trii_mutex not_found_lock = TRII_MUTEX_INITIALIZER;
 
 tri_group *trii_group_not_found(void)
 {
-    snprintf(why_not_found, sizeof(why_not_found), "%s", tri_last_error());
-    return &not_found;
+    const char *why = tri_last_error();
+    int i = 0;
+
+    trii_mutex_lock(&not_found_lock);
+    while (i < NOT_FOUND - 1 && not_found[i].why[0] != '\0' &&
+           strncmp(not_found[i].why, why, sizeof(not_found[i].why) - 1) != 0)
+        i++;
+    if (not_found[i].why[0] == '\0')
+        snprintf(not_found[i].why, sizeof(not_found[i].why), "%s",
+                 i < NOT_FOUND - 1 ? why : "its mesh has no such axis");
+    trii_mutex_unlock(&not_found_lock);
+    return &not_found[i].group;
+}
+
+/* NULL: it is another group. */
+static const char *why_not_found(const tri_group *group)
+{
+    for (int i = 0; i < NOT_FOUND; i++) {
+        if (group == &not_found[i].group)
+            return not_found[i].why;
+    }
+    return NULL;
 }
 
 tri_status trii_group_check_process(const tri_group *group, const char *call)
@@ -67,9 +93,9 @@ static tri_status check_member(const tri_group *group, const char *call)
     if (group == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
                          call, no_world());
-    if (group == &not_found)
+    if (group->engine == NULL && why_not_found(group) != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the group was not found: %s", call,
-                         why_not_found[0] != '\0' ? why_not_found : "another thread looked for it");
+                         why_not_found(group));
     if (group->engine == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s: this process is not a member of the group (tri_group_rank is -1): "

@@ -72,7 +72,7 @@ static const char *cube_of_eight(rank_env *env)
     const int r = env->rank;
     const int32_t data = 1 << (r & ~2) | 1 << (r | 2), tensor = 1 << (r & ~1) | 1 << (r | 1);
     const char *failure;
-    tri_group *group = NULL;
+    tri_group *group = NULL, *unknown;
     tri_mesh *mesh = NULL, *sub = NULL, *flat = NULL, *again = NULL;
 
     RANK_TRY(env, tri_group_create(env->store, r, env->size, env->options, &group));
@@ -111,11 +111,11 @@ static const char *cube_of_eight(rank_env *env)
     failure = expect_members(env, tri_mesh_group(again, NULL), r < 4 ? 0x0f : 0xf0);
     if (failure != NULL)
         return failure;
-    failure =
-        refuse_unknown(env, tri_mesh_group(sub, NULL), "which of the axes \"data\", \"tensor\"?");
-    if (failure == NULL)
-        failure = refuse_unknown(env, tri_mesh_group(sub, "tensro"),
-                                 "no axis is called \"tensro\" (axes: \"data\", \"tensor\")");
+    unknown = tri_mesh_group(sub, NULL);
+    failure = refuse_unknown(env, tri_mesh_group(sub, "tensro"),
+                             "no axis is called \"tensro\" (axes: \"data\", \"tensor\")");
+    if (failure == NULL) /* each keeps its reason */
+        failure = refuse_unknown(env, unknown, "which of the axes \"data\", \"tensor\"?");
     if (failure == NULL)
         failure = refuse_unknown(env, tri_mesh_group(NULL, "data"), "the mesh is NULL");
     if (failure != NULL)

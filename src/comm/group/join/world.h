@@ -9,7 +9,7 @@
 /* The world: what a NULL group means; borrowed, NULL if there is none. */
 tri_group *trii_group_get_world(void);
 /* What stands for a group that could not be found: it has no ranks, and every call with it fails
- * with the line that is the last error of this thread now. */
+ * with the line that is the last error of this thread now, on any thread. */
 tri_group *trii_group_not_found(void);
 /* How a call finds its group: NULL becomes the world. STATE: there is none; INVALID_ARG: this
  * process is not a member. Both begin with the call's name. */
