@@ -556,6 +556,8 @@ static tri_status update(tri_optimizer *o, trii_step *step)
 
     if (status == TRI_OK)
         status = follow(o);
+    if (status == TRI_OK && TRII_UNLIKELY(!o->compared) && o->given == NULL)
+        status = trii_optimizer_compare_ranks(o, step);
     if (status != TRI_OK)
         return status;
     tri_no_grad_begin();
@@ -573,6 +575,7 @@ static tri_status update(tri_optimizer *o, trii_step *step)
     status = trii_step_run(step);
     if (status == TRI_OK)
         count_updates(o);
+    o->compared |= status == TRI_OK;
     return status;
 }
 

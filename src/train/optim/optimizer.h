@@ -82,6 +82,7 @@ struct tri_optimizer {
     tri_tensor **tensors;     /* [n_params] those of params, borrowed: for clip.c */
     trii_vid *grads;          /* [n_params] clip.c's */
     uint64_t clip_generation; /* of the step in which they were recorded */
+    bool compared;            /* with other ranks: see trii_optimizer_compare_ranks */
     tri_status status;        /* of its making */
     char *why;
 };
@@ -108,6 +109,12 @@ extern tri_optimizer trii_optimizer_out_of_memory;
 void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status);
 /* settings.c: fails the optimizer if a group's setting is out of range. */
 void trii_optimizer_check(tri_optimizer *optimizer);
+
+const char *trii_hyper_name(tri_hyper hyper);
+
+/* first_update.c: what ranks of a tensor group have to have alike; nothing where no parameter is
+ * cut. */
+tri_status trii_optimizer_compare_ranks(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
 
 /* clip.c: the gradient as the update shall read it: *grad_io, then times *scale_out (NO_VALUE:
  * not), then limited to *limit_out (0: not). */

@@ -41,6 +41,11 @@ static tri_status check(const tri_optimizer *o, tri_hyper what, double value)
                      settings[what].name, value, allowed[r]);
 }
 
+const char *trii_hyper_name(tri_hyper hyper)
+{
+    return settings[hyper].name;
+}
+
 static bool has(const tri_optimizer *o, unsigned what)
 {
     return what < TRII_HYPERS && (o->ops->hypers >> what & 1u) != 0;

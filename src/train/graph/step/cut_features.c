@@ -117,6 +117,29 @@ bool trii_cut_parts_reach(trii_vid x)
     return step != NULL && in_parts.generation == step->generation && reaches(step, x, &looked_at);
 }
 
+/* --- inputs --------------------------------------------------------------- */
+
+static _Thread_local struct {
+    uint64_t generation; /* of the step */
+    trii_vid value;
+} input;
+
+bool trii_cut_input_is_noted(void)
+{
+    return input.generation == generation_now();
+}
+
+void trii_cut_input_note(trii_vid x)
+{
+    input.generation = generation_now();
+    input.value = x;
+}
+
+trii_vid trii_cut_input_now(void)
+{
+    return trii_cut_input_is_noted() ? input.value : TRII_NO_VALUE;
+}
+
 /* --- heads ---------------------------------------------------------------- */
 
 static bool may_be(const trii_cut_features *f, int64_t heads, int64_t width)

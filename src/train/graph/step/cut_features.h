@@ -24,6 +24,12 @@ void trii_cut_parts_note(trii_vid value);
 /* Whether x is such a value, element by element: with a bias, after an activation or dropout. */
 bool trii_cut_parts_reach(trii_vid x);
 
+/* A layer that is cut gets a value that is whole, of which all ranks have the same. */
+void trii_cut_input_note(trii_vid x);
+bool trii_cut_input_is_noted(void);
+/* The first such value of this step; NO_VALUE: there is none. */
+trii_vid trii_cut_input_now(void);
+
 /* This rank's heads of queries, and those of keys or values that they share. */
 typedef struct trii_cut_heads {
     int64_t queries, keys, query_width, key_width; /* numbers of heads, and the width of one */

@@ -24,6 +24,8 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
     trii_step *step = trii_step_current();
     tri_tensor *copy[INPUTS];
 
+    if (cut->takes == TRI_WHOLE && n_in > 0)
+        trii_share_note_whole(in[0]);
     for (int i = 0; i < n_in && n_in <= INPUTS; i++) {
         int same = 0;
 

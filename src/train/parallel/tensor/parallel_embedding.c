@@ -22,6 +22,7 @@ static void by_rows(tri_module *self, tri_tensor *const *in, int n_in, tri_tenso
         return;
     if (padding.given != NULL && row >= 0 && row < cut->in.n)
         here.padding_idx = TRI_SET(row);
+    trii_share_note_whole(in[0]);
     index = trii_share_find(&cut->in, in[0], &outside);
     y = tri_masked_fill(tri_embedding(index, cut->weight, &here), tri_unsqueeze(outside, -1), 0.0);
     y = cut->gives == TRI_SHARDED_SEQUENCE ? trii_tokens_reduce(&cut->tokens, y)
@@ -34,6 +35,8 @@ static void by_columns(tri_module *self, tri_tensor *const *in, int n_in, tri_te
 {
     const trii_parallel_cut *cut = trii_parallel_cut_of(self);
 
+    if (n_in > 0)
+        trii_share_note_whole(in[0]);
     self->type->forward(self, in, n_in, out, n_out);
     if (n_out == 1 && cut->gives == TRI_WHOLE)
         out[0] = trii_share_join(&cut->out, out[0], -1);

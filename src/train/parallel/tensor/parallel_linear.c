@@ -24,6 +24,8 @@ static tri_tensor *check_input(const trii_parallel_cut *cut, tri_tensor *x)
         return x;
     if (status != TRI_OK)
         return trii_forward_failed(status);
+    if (cut->takes == TRI_WHOLE)
+        trii_share_note_whole(x);
     if (tri_tensor_ndim(x) >= 1 && tri_tensor_size(x, -1) == wanted)
         return x;
     return trii_forward_failed(TRII_FAIL(

@@ -155,6 +155,18 @@ void trii_share_note_of(const trii_share *share, const tri_tensor *y)
         trii_cut_parts_note(value);
 }
 
+void trii_share_note_whole(tri_tensor *x)
+{
+    trii_step *step;
+    trii_vid value;
+
+    if (TRII_LIKELY(trii_cut_input_is_noted()) || x == NULL || tri_tensor_status(x) != TRI_OK)
+        return;
+    step = trii_step_current();
+    if (step != NULL && trii_resolve(step, x, &value) == TRI_OK)
+        trii_cut_input_note(value);
+}
+
 tri_status trii_share_check_order(const tri_tensor *x)
 {
     trii_vid value = value_of(x);

@@ -24,6 +24,8 @@ static void sequence_forward(tri_module *self, tri_tensor *const *in, int n_in, 
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
+    if (cut->takes == TRI_WHOLE)
+        trii_share_note_whole(in[0]);
     x = cut->takes == TRI_WHOLE ? trii_tokens_take(&cut->tokens, in[0]) : in[0];
     status = trii_tokens_share(&cut->tokens, x, &share, &dim);
     if (status != TRI_OK) {
@@ -147,6 +149,8 @@ static void prepared_forward(tri_module *self, tri_tensor *const *in, int n_in, 
             same++;
         x[i] = same < i ? x[same] : converted(cut, in[i], cut->takes, cut->wanted[0]);
     }
+    if (cut->takes == TRI_WHOLE && n_in > 0)
+        trii_share_note_whole(in[0]);
     self->type->forward(self, x, n_in, out, n_out);
     for (int o = 0; o < n_out; o++)
         out[o] = converted(cut, out[o], cut->gives, cut->wanted[1]);

@@ -47,6 +47,8 @@ tri_tensor *trii_pad_along(tri_tensor *x, int dim, int64_t before, int64_t after
 void trii_share_note(const trii_share *share);
 /* The same, of what the layer gives. */
 void trii_share_note_of(const trii_share *share, const tri_tensor *y);
+/* x is whole, and goes into a layer that is cut. */
+void trii_share_note_whole(tri_tensor *x);
 /* trii_share_take along the last dimension, noted. */
 tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x);
 /* x, of which this rank's part is taken for one of all features in a row. INVALID_ARG: it has a

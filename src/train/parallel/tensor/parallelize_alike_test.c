@@ -1,0 +1,113 @@
+/* parallelize_alike_test.c - ranks of a tensor group compute one batch alike: the first update of
+ * an optimizer names those that have another batch, other random numbers or other settings. */
+#include "testing/cut_ranks.h"
+
+typedef struct difference {
+    const char *line; /* NULL: they are alike */
+    bool batch, seed, unread_seed, rate, decay, kind, target;
+    bool embeds; /* the batch is words of a table that is cut */
+} difference;
+
+static const difference differences[] = {
+    {.line = NULL},
+    {.line = "rank 1 has another batch than rank 0", .batch = true},
+    {.line = "rank 1 has another batch than rank 0", .batch = true, .embeds = true},
+    {.line = "rank 1 has random numbers of seed 6, stream 0, step 0, and rank 0 of seed 5",
+     .seed = true},
+    {.line = NULL, .unread_seed = true},
+    {.line =
+         "rank 1 has lr 0.25 of the optimizer, and rank 0 0.125: give all the same; so differ 2",
+     .rate = true},
+    {.line = "rank 1 has weight_decay 0.5 of the optimizer, and rank 0 0", .decay = true},
+    {.line = "rank 1 has another kind of optimizer than rank 0", .kind = true},
+    {.line = "mse_loss", .target = true}};
+
+static tri_module *build_words(void)
+{
+    tri_module *net;
+
+    trii_mutex_lock(&drawing);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    net = tri_nn_sequential(tri_nn_embedding(7, IN, NULL), tri_nn_tanh(),
+                            tri_nn_linear(IN, OUT, NULL));
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&drawing);
+    return net;
+}
+
+static tri_tensor *batch_of(const difference *d, bool differs)
+{
+    int64_t words[ROWS] = {1, 2, 3, 4, 5, differs ? 6 : 0};
+
+    return d->embeds ? tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, words)
+                     : rows(differs, ROWS, IN);
+}
+
+static tri_optimizer *optimizer_of(const difference *d, tri_module *net, bool differs)
+{
+    const double lr = d->rate && differs ? 0.25 : 0.125, decay = d->decay && differs ? 0.5 : 0;
+
+    return d->kind && differs ? tri_adagrad(net, lr, NULL)
+                              : tri_sgd(net, lr, &(tri_sgd_options){.weight_decay = decay});
+}
+
+static const char *differ(rank_env *env, tri_group *group, const difference *d)
+{
+    static const tri_parallel_rule words[] = {{.module = "0", .style = TRI_ROWWISE}};
+    const bool differs = env->rank > 0;
+    tri_module *net = d->embeds ? build_words() : build(3);
+    tri_tensor *x = batch_of(d, d->batch && differs);
+    tri_tensor *y = rows(0, d->target && env->rank == 1 ? ROWS - 1 : ROWS, OUT);
+    tri_optimizer *opt;
+
+    tri_module_train(net, !d->unread_seed);
+    RANK_TRY(env, d->embeds ? tri_parallelize(net, group, words, 1)
+                            : tri_parallelize(net, group, pairs, 4));
+    tri_rng_state_set(&(tri_rng){.seed = 5 + ((d->seed || d->unread_seed) && differs)});
+    opt = optimizer_of(d, net, differs);
+    for (int s = 0; s < 2; s++) {
+        tri_backward(tri_mse_loss(tri_forward(net, x), y, NULL));
+        if (d->line != NULL) {
+            RANK_FAILS(env, tri_optimizer_step(opt),
+                       d->target ? env->rank == 1 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED
+                                 : TRI_ERR_MISMATCH,
+                       d->line);
+            break;
+        }
+        RANK_TRY(env, tri_optimizer_step(opt));
+        tri_step_end();
+    }
+    tri_step_end();
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static const char *alike_rank(rank_env *env)
+{
+    tri_group *group = NULL, *other = NULL;
+    const char *wrong = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (size_t k = 0; k < TRII_COUNT_OF(differences) && wrong == NULL; k++) {
+        RANK_TRY(env, tri_group_split(group, 0, env->rank, NULL, &other)); /* it may be aborted */
+        wrong = differ(env, other, &differences[k]);
+        tri_group_unref(other);
+    }
+    tri_group_unref(group);
+    return wrong;
+}
+
+static void ranks_that_differ_are_named_in_the_first_update(void **state)
+{
+    (void)state;
+    run_threads(3, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, alike_rank, NULL);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(ranks_that_differ_are_named_in_the_first_update),
+};
+
+TEST_MAIN(tests)
