@@ -104,6 +104,12 @@ static tri_status add_tie(trii_pipeline *p, const trii_pipeline_recipe *r, const
     p->n_ties++;
     if (tie->has == NULL || tie->name == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (trii_tensor_is_cut(from->tensor))
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s, which stages of several ranks share, is cut over ranks "
+                         "(tri_parallelize): leave its layer whole, or have all layers that read "
+                         "it in one stage",
+                         tie->name);
     for (const entry *e = from; e < end; e++)
         tie->has[e->rank] = true;
     tie->tensor = tie->has[p->rank] ? from->tensor : NULL;

@@ -431,6 +431,35 @@ static void what_needs_whole_parameters_is_refused(void **state)
     run_threads(2, &(tri_group_options){.engine = "shm"}, unwrapped_rank, NULL);
 }
 
+/* On ranks of the second stage the layer that has cut it is gone, and its part would be a whole. */
+static const char *shared_rank(rank_env *env)
+{
+    tri_module *net = build(3);
+    tri_group *group = NULL;
+    tri_mesh *mesh;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
+                                  &mesh));
+    RANK_TRY(env, tri_parallelize(net, tri_mesh_group(mesh, "tensor"), pairs, 4));
+    tri_module_add_parameter(tri_module_submodule(net, "6"), "shared",
+                             tri_tensor_ref(tri_module_find(net, "0.weight")));
+    net = tri_pipeline_split(net, (const char *[]){"3"}, 2,
+                             &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
+    RANK_FAILS(env, tri_module_status(net), TRI_ERR_UNSUPPORTED,
+               "0.weight, which stages of several ranks share, is cut over ranks");
+    tri_module_destroy(net);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_part_that_stages_share_is_refused(void **state)
+{
+    (void)state;
+    run_threads(4, &(tri_group_options){.engine = "shm"}, shared_rank, NULL);
+}
+
 /* The second layer of a pair has no rule. */
 static const char *half_pair_rank(rank_env *env)
 {
@@ -547,6 +576,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rules_name_modules_by_wildcards),
     cmocka_unit_test(mistakes_are_refused_on_all_ranks),
     cmocka_unit_test(what_needs_whole_parameters_is_refused),
+    cmocka_unit_test(a_part_that_stages_share_is_refused),
     cmocka_unit_test(a_layer_that_gets_a_part_and_no_rule_says_so),
     cmocka_unit_test(parts_of_several_are_not_taken_for_one),
     cmocka_unit_test(a_rank_with_another_input_leaves_nobody_waiting),
