@@ -36,6 +36,7 @@ tri_tensor *trii_parameter_new(const int64_t *shape, int ndim)
 }
 
 typedef struct filler {
+    bool draws;
     void (*f32)(trii_mt19937 *mt, float *out, int64_t n, double a, double b);
     void (*f64)(trii_mt19937 *mt, double *out, int64_t n, double a, double b);
 } filler;
@@ -56,6 +57,12 @@ static tri_status fill(tri_tensor *tensor, const filler *with, double a, double 
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "init: a tensor of type %s, f32 and f64 are supported",
                          tri_dtype_name(tensor->dtype));
+    if (with->draws && trii_tensor_is_cut(tensor))
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "init: %s is one rank's part of a parameter that tri_parallelize has cut: "
+                         "all ranks would draw the same numbers. Draw them before the cut, which "
+                         "gives all ranks those of rank 0",
+                         tri_tensor_shape_text(tensor));
     n = tri_tensor_numel(tensor);
     bytes = trii_tensor_bytes(tensor);
     plain = trii_alloc(1, bytes, "initial values");
@@ -109,7 +116,7 @@ static void uniform_f64(trii_mt19937 *mt, double *out, int64_t n, double low, do
 
 tri_status tri_init_uniform(tri_tensor *tensor, double low, double high)
 {
-    static const filler uniform = {.f32 = uniform_f32, .f64 = uniform_f64};
+    static const filler uniform = {.draws = true, .f32 = uniform_f32, .f64 = uniform_f64};
 
     return fill(tensor, &uniform, low, high);
 }
@@ -193,7 +200,7 @@ static void normal_f64(trii_mt19937 *mt, double *out, int64_t n, double mean, do
 
 tri_status tri_init_normal(tri_tensor *tensor, double mean, double std)
 {
-    static const filler normal = {.f32 = normal_f32, .f64 = normal_f64};
+    static const filler normal = {.draws = true, .f32 = normal_f32, .f64 = normal_f64};
 
     return fill(tensor, &normal, mean, std);
 }

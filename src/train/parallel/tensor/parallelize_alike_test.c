@@ -1,5 +1,6 @@
 /* parallelize_alike_test.c - ranks of a tensor group compute one batch alike: the first update of
- * an optimizer names those that have another batch, other random numbers or other settings. */
+ * an optimizer names those that have another batch, other random numbers or other settings. And
+ * what they draw for parts is not alike. */
 #include "testing/cut_ranks.h"
 
 typedef struct difference {
@@ -106,8 +107,35 @@ static void ranks_that_differ_are_named_in_the_first_update(void **state)
     run_threads(3, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, alike_rank, NULL);
 }
 
+static const char *drawn_rank(rank_env *env)
+{
+    tri_module *net = build(3);
+    tri_group *group = NULL;
+    tri_tensor *weight = tri_module_find(net, "2.weight");
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_parallelize(net, group, pairs, 4));
+    RANK_FAILS(env, tri_init_kaiming_uniform(weight, 0, TRI_FAN_IN), TRI_ERR_UNSUPPORTED,
+               "Draw them before the cut");
+    RANK_FAILS(env, tri_init_normal(tri_module_find(net, "0.bias"), 0, 1), TRI_ERR_UNSUPPORTED,
+               "all ranks would draw the same numbers");
+    RANK_TRY(env, tri_init_normal(tri_module_find(net, "2.bias"), 0, 1));
+    RANK_TRY(env, tri_init_constant(weight, 1));
+    tri_module_destroy(net);
+    tri_group_unref(group);
+    return NULL;
+}
+
+/* Parts of one parameter would be equal, and as wide as a part's number of inputs says. */
+static void parts_are_not_drawn_alike(void **state)
+{
+    (void)state;
+    run_threads(2, &(tri_group_options){.engine = "shm"}, drawn_rank, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_that_differ_are_named_in_the_first_update),
+    cmocka_unit_test(parts_are_not_drawn_alike),
 };
 
 TEST_MAIN(tests)
