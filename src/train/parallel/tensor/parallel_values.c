@@ -212,12 +212,15 @@ void trii_forward_part(tri_module *self, tri_tensor *x, tri_tensor **out, const 
                                    .start = share->start,
                                    .n = share->n};
     trii_step *step = trii_step_current();
+    const trii_random_part *outer = NULL; /* of a module around this one */
 
-    if (step != NULL)
+    if (step != NULL) {
+        outer = trii_recorder_of(step)->scopes.random_part;
         trii_recorder_of(step)->scopes.random_part = &part;
+    }
     self->type->forward(self, &x, 1, out, 1);
     if (step != NULL)
-        trii_recorder_of(step)->scopes.random_part = NULL;
+        trii_recorder_of(step)->scopes.random_part = outer;
 }
 
 void trii_parallel_add_part(trii_parallel_cut *cut, tri_tensor *tensor, int dim,

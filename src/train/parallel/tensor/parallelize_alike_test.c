@@ -133,9 +133,56 @@ static void parts_are_not_drawn_alike(void **state)
     run_threads(2, &(tri_group_options){.engine = "shm"}, drawn_rank, NULL);
 }
 
+/* --- masks ---------------------------------------------------------------- */
+
+enum { TOKENS = 4, ALL = 2 * TOKENS * 3 };
+
+/* Two masks, the first of a module that a rule of its own names; on one process in `want`. */
+static tri_status drop_twice(tri_group *group, double *got)
+{
+    const tri_parallel_rule rules[] = {
+        {.module = "0", .style = TRI_SEQUENCE, .input = TRI_WHOLE, .output = TRI_WHOLE},
+        {.module = "0.0", .style = TRI_SEQUENCE}};
+    tri_module *net =
+        tri_nn_sequential(tri_nn_sequential(tri_nn_dropout(0.5), tri_nn_dropout(0.5)));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, TOKENS, 3), TRI_DTYPE_F64);
+    tri_status status = tri_init_constant(x, 1);
+
+    tri_rng_state_set(&(tri_rng){.seed = 5});
+    if (status == TRI_OK && group != NULL)
+        status = tri_parallelize(net, group, rules, 2);
+    if (status == TRI_OK)
+        status = tri_tensor_copy_out(tri_forward(net, x), got, ALL * sizeof(double));
+    tri_step_end();
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    return status;
+}
+
+static const char *masks_rank(rank_env *env)
+{
+    double got[ALL];
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, drop_twice(group, got));
+    tri_group_unref(group);
+    return far_from(env, "value", got, env->arg, ALL);
+}
+
+static void a_module_inside_leaves_the_masks_of_the_outer_one(void **state)
+{
+    double want[ALL];
+
+    (void)state;
+    CHECK_OK(drop_twice(NULL, want));
+    run_threads(2, &(tri_group_options){.engine = "shm"}, masks_rank, want);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_that_differ_are_named_in_the_first_update),
     cmocka_unit_test(parts_are_not_drawn_alike),
+    cmocka_unit_test(a_module_inside_leaves_the_masks_of_the_outer_one),
 };
 
 TEST_MAIN(tests)
