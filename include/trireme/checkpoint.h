@@ -284,4 +284,14 @@ TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore_extra(const tri_checkpo
 
 TRI_END_DECLS
 
+/* They may wait for peers: messages name the line of the caller (call_site.h). */
+#ifndef TRI_NO_SITES
+#define tri_save(...) TRI_SITE_STATUS_(tri_save(__VA_ARGS__))
+#define tri_load(...) TRI_SITE_STATUS_(tri_load(__VA_ARGS__))
+#define tri_checkpoint_save(...) TRI_SITE_STATUS_(tri_checkpoint_save(__VA_ARGS__))
+#define tri_checkpoint_writer_save(...) TRI_SITE_STATUS_(tri_checkpoint_writer_save(__VA_ARGS__))
+#define tri_checkpoint_fetch(...) TRI_SITE_STATUS_(tri_checkpoint_fetch(__VA_ARGS__))
+#define tri_checkpoint_restore(...) TRI_SITE_STATUS_(tri_checkpoint_restore(__VA_ARGS__))
+#endif
+
 #endif

@@ -431,11 +431,14 @@ template <int n> inline tri_module *tri_nn_sequential_of_list(tri_module *const 
 }
 #endif
 
-/* A forward remembers the caller's line for the messages of its operations. */
+/* A forward remembers the caller's line for the messages of its operations, and what may wait for
+ * peers for theirs. */
 #ifndef TRI_NO_SITES
 #define tri_forward(...) TRI_SITE_(tri_forward(__VA_ARGS__))
 #define tri_forward_n(...) TRI_SITE_(tri_forward_n(__VA_ARGS__))
 #define tri_module_summary(...) TRI_SITE_STATUS_(tri_module_summary(__VA_ARGS__))
+#define tri_module_load(...) TRI_SITE_STATUS_(tri_module_load(__VA_ARGS__))
+#define tri_module_hash(...) TRI_SITE_STATUS_(tri_module_hash(__VA_ARGS__))
 #endif
 
 #endif

@@ -270,4 +270,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_ddp_verify(tri_module *model, bool buffers
 
 TRI_END_DECLS
 
+/* They wait for peers: messages name the line of the caller (call_site.h). */
+#ifndef TRI_NO_SITES
+#define tri_ddp(...) TRI_SITE_SET_(tri_ddp(__VA_ARGS__))
+#define tri_module_broadcast(...) TRI_SITE_STATUS_(tri_module_broadcast(__VA_ARGS__))
+#define tri_ddp_sync_buffers(...) TRI_SITE_STATUS_(tri_ddp_sync_buffers(__VA_ARGS__))
+#define tri_ddp_verify(...) TRI_SITE_STATUS_(tri_ddp_verify(__VA_ARGS__))
+#endif
+
 #endif

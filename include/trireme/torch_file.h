@@ -130,4 +130,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_torch_save(tri_module *module, const char 
 
 TRI_END_DECLS
 
+/* It may wait for peers: messages name the line of the caller (call_site.h). */
+#ifndef TRI_NO_SITES
+#define tri_torch_save(...) TRI_SITE_STATUS_(tri_torch_save(__VA_ARGS__))
+#endif
+
 #endif

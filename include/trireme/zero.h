@@ -144,4 +144,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_unshard_end(tri_module *module);
 
 TRI_END_DECLS
 
+/* They wait for peers: messages name the line of the caller (call_site.h). */
+#ifndef TRI_NO_SITES
+#define tri_zero(...) TRI_SITE_SET_(tri_zero(__VA_ARGS__))
+#define tri_fully_shard(...) TRI_SITE_SET_(tri_fully_shard(__VA_ARGS__))
+#define tri_unshard_begin(...) TRI_SITE_STATUS_(tri_unshard_begin(__VA_ARGS__))
+#endif
+
 #endif

@@ -45,6 +45,33 @@ static void ddp_goes_around_data_parallel(void **state)
     tri_finalize();
 }
 
+/* What a program looks at is often the optimizer, lines later. */
+static void an_error_names_the_line_of_its_call(void **state)
+{
+    static const char *const calls[] = {"tri_ddp", "tri_zero", "tri_fully_shard", "tri_pipeline",
+                                        "tri_pipeline_split"};
+    tri_module *models[5];
+    int first = __LINE__ + 1;
+    models[0] = tri_ddp(NULL, NULL);
+    models[1] = tri_zero(NULL, NULL);
+    models[2] = tri_fully_shard(NULL, NULL);
+    models[3] = tri_pipeline(NULL, 1, NULL);
+    models[4] = tri_pipeline_split(NULL, NULL, 1, NULL);
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        tri_optimizer *opt = tri_sgd(models[i], 0.1, NULL);
+        char line[200];
+
+        (void)snprintf(line, sizeof(line), "%s at %s:%d: own_", calls[i], __FILE__, first + i);
+        CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, line);
+        assert_true(strncmp(tri_last_error(), line, strlen(line)) == 0); /* once */
+        tri_optimizer_destroy(opt);
+        tri_module_destroy(models[i]);
+    }
+    tri_finalize();
+}
+
 static void a_parameter_is_averaged_once(void **state)
 {
     tri_module *model, *net = layer();
@@ -52,17 +79,17 @@ static void a_parameter_is_averaged_once(void **state)
 
     (void)state;
     refused(tri_ddp(tri_ddp(layer(), NULL), NULL),
-            "tri_ddp: the network has a model of tri_ddp inside (itself), whose gradients are "
+            ": the network has a model of tri_ddp inside (itself), whose gradients are "
             "averaged already");
     refused(tri_ddp(tri_nn_sequential(layer(), tri_ddp(layer(), NULL)), NULL),
-            "tri_ddp: the network has a model of tri_ddp inside (1)");
+            ": the network has a model of tri_ddp inside (1)");
     model = tri_nn_sequential(tri_ddp(layer(), NULL), tri_ddp(layer(), NULL)); /* side by side */
     CHECK_OK(tri_module_status(model));
     tri_module_destroy(model);
     model = tri_ddp(layer(), NULL);
     weight = tri_module_find(model, "0.weight");
     tri_module_add_parameter(net, "shared", tri_tensor_ref(weight));
-    refused(tri_ddp(net, NULL), "tri_ddp: shared is trained by another model of tri_ddp");
+    refused(tri_ddp(net, NULL), ": shared is trained by another model of tri_ddp");
     tri_requires_grad(weight, false);
     net = layer();
     tri_module_add_parameter(net, "shared", tri_tensor_ref(weight));
@@ -229,9 +256,8 @@ static const char *apart_main(rank_env *env)
     tri_group_set_timeout(last ? part : group, 2000);
     model = tri_ddp(mlp_build(), &(tri_ddp_options){.group = last ? part : group});
     if (tri_module_status(model) == TRI_OK ||
-        strstr(tri_last_error(), last ? "tri_ddp over a group of 2, in which this is rank 1: "
-                                      : "tri_ddp over a group of 3, in which this is rank ") ==
-            NULL ||
+        strstr(tri_last_error(), last ? ": over a group of 2, in which this is rank 1: "
+                                      : ": over a group of 3, in which this is rank ") == NULL ||
         strstr(tri_last_error(), last ? " for rank 0 " : " for rank 2 ") == NULL ||
         (last && strstr(tri_last_error(), "all ranks of its group do these") == NULL))
         failure = RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
@@ -263,7 +289,7 @@ static const char *outside_main(rank_env *env)
         failure = RANK_FAIL(env, "rank %d: broadcast: %s", env->rank, tri_last_error());
     model = tri_ddp(model, &(tri_ddp_options){.group = part});
     if (tri_module_status(model) != expected ||
-        (env->rank == 1 && strstr(tri_last_error(), "tri_ddp: options.group: this process is not a "
+        (env->rank == 1 && strstr(tri_last_error(), ": options.group: this process is not a "
                                                     "member of the group") == NULL))
         failure = RANK_FAIL(env, "rank %d: tri_ddp: %s", env->rank, tri_last_error());
     tri_module_destroy(model);
@@ -287,6 +313,7 @@ static void a_rank_outside_the_group_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(data_parallel_goes_into_no_other),
     cmocka_unit_test(ddp_goes_around_data_parallel),
+    cmocka_unit_test(an_error_names_the_line_of_its_call),
     cmocka_unit_test(a_parameter_is_averaged_once),
     cmocka_unit_test(data_parallel_cuts_no_network_on_several_devices),
     cmocka_unit_test(another_model_is_named),

@@ -75,7 +75,7 @@ static tri_status open_weights(const char *path, const char *prefix, trii_weight
     return trii_weights_open(path, TRII_WEIGHTS_STATE, weights);
 }
 
-tri_status tri_load(tri_module *module, const char *path, const tri_load_options *opt)
+tri_status(tri_load)(tri_module *module, const char *path, const tri_load_options *opt)
 {
     trii_weights weights = {.kind = NULL};
     tri_status status = trii_need_text(path, "tri_load", "path");
@@ -447,20 +447,21 @@ bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *name)
            trii_manifest_has(&checkpoint->manifest, file);
 }
 
-tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *module,
-                                  tri_optimizer *optimizer)
+tri_status(tri_checkpoint_restore)(const tri_checkpoint *checkpoint, tri_module *module,
+                                   tri_optimizer *optimizer)
 {
     const trii_state_list rest = trii_state_of_optimizer(optimizer);
     const trii_stages *stages = NULL;
     trii_part_reader model = {.path = NULL}, others = {.path = NULL};
     updates all = {.of = NULL};
-    tri_status status = trii_need(checkpoint, "tri_checkpoint_restore", "checkpoint");
+    const char *call = "tri_checkpoint_restore";
+    tri_status status = trii_need(checkpoint, call, "checkpoint");
 
     if (tri_module_status(module) == TRI_OK)
         stages = tri_module_unwrapped(module)->stages;
 
     if (status == TRI_OK)
-        status = trii_check_module(module, "tri_checkpoint_restore");
+        status = trii_check_module(module, call);
     if (status == TRI_OK && optimizer != NULL)
         status = tri_optimizer_status(optimizer);
     if (status == TRI_OK)
@@ -475,7 +476,8 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
     if (status == TRI_OK)
         status = check_module(module, &model);
     if (stages != NULL) /* the others wait for this one */
-        status = trii_stages_optimize(module, NULL, optimizer, status);
+        status = trii_stages_optimize(module, NULL, optimizer,
+                                      trii_ranks_meet(stages->group, call, status));
     if (status == TRI_OK && stages != NULL && optimizer != NULL) {
         all.of = optimizer;
         status = trii_optimizer_places(optimizer, &all.places, &all.n);

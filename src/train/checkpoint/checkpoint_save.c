@@ -142,14 +142,14 @@ static tri_status save(tri_module *module, const char *path, const char *call,
     return status;
 }
 
-tri_status tri_save(tri_module *module, const char *path)
+tri_status(tri_save)(tri_module *module, const char *path)
 {
     static const trii_file_kind safetensors = {write_safetensors, trii_safetensors_compare};
 
     return save(module, path, "tri_save", &safetensors);
 }
 
-tri_status tri_torch_save(tri_module *module, const char *path)
+tri_status(tri_torch_save)(tri_module *module, const char *path)
 {
     static const trii_file_kind zip = {.write = trii_torch_write};
 
@@ -419,9 +419,9 @@ static tri_status save_checkpoint(const char *call, const char *folder, tri_modu
     return sharers != NULL ? trii_ranks_agree(sharers, status) : status;
 }
 
-tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
-                               const tri_checkpoint_info *info,
-                               const tri_checkpoint_save_options *opt)
+tri_status(tri_checkpoint_save)(const char *folder, tri_module *module, tri_optimizer *optimizer,
+                                const tri_checkpoint_info *info,
+                                const tri_checkpoint_save_options *opt)
 {
     const char *call = "tri_checkpoint_save";
     trii_replicas replicas;

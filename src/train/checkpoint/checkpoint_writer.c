@@ -249,9 +249,9 @@ static tri_status save(const char *call, tri_checkpoint_writer *writer, tri_modu
     return status == TRI_OK ? hand_over(writer, ranks) : status;
 }
 
-tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module *module,
-                                      tri_optimizer *optimizer, const tri_checkpoint_info *info,
-                                      const tri_checkpoint_save_options *opt)
+tri_status(tri_checkpoint_writer_save)(tri_checkpoint_writer *writer, tri_module *module,
+                                       tri_optimizer *optimizer, const tri_checkpoint_info *info,
+                                       const tri_checkpoint_save_options *opt)
 {
     const char *call = "tri_checkpoint_writer_save";
     trii_replicas replicas;

@@ -524,8 +524,8 @@ tri_status trii_module_load(tri_module *module, const tri_state_source *sources,
     return status;
 }
 
-tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
-                           const tri_load_options *opt)
+tri_status(tri_module_load)(tri_module *module, const tri_state_source *sources, int64_t n,
+                            const tri_load_options *opt)
 {
     return trii_module_load(module, sources, n, opt, NULL);
 }

@@ -367,7 +367,7 @@ static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t 
     return trii_ranks_agree(stages->group, status);
 }
 
-tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
+tri_status(tri_module_hash)(tri_module *module, uint64_t *hash_out)
 {
     trii_opened opened = {NULL, NULL, NULL};
     uint64_t hash = 1;

@@ -429,8 +429,8 @@ tri_status trii_checkpoint_fetch_step(tri_group *group, const char *folder, int6
     return status;
 }
 
-tri_status tri_checkpoint_fetch(tri_group *group, const char *folder,
-                                tri_checkpoint **checkpoint_out)
+tri_status(tri_checkpoint_fetch)(tri_group *group, const char *folder,
+                                 tri_checkpoint **checkpoint_out)
 {
     return trii_checkpoint_fetch_step(group, folder, -1, checkpoint_out);
 }

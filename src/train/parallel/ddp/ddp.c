@@ -6,8 +6,10 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "base/site.h"
 #include "comm/group/join/world.h"
 #include "os/forked.h"
+#include "train/graph/values/contents.h"
 #include "train/tensor/device_list.h"
 
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -273,23 +275,25 @@ static tri_status meet(trii_ddp *ddp, tri_status status)
 }
 
 /* The group's own numbers of ranks stand in the line. */
-static void name_group(const trii_ddp *ddp, tri_status status)
+static tri_status name_call(const trii_ddp *ddp, tri_status status)
 {
     if (ddp->unit.group != NULL && ddp->unit.group != trii_group_get_world() &&
         status <= TRI_ERR_PEER_LOST)
-        trii_err_prepend("%s over a group of %d, in which this is rank %d", ddp->unit.call,
-                         ddp->unit.size, ddp->unit.rank);
-    else
-        trii_err_prepend("%s", ddp->unit.call);
+        trii_err_prepend("over a group of %d, in which this is rank %d", ddp->unit.size,
+                         ddp->unit.rank);
+    return trii_contents_fail(status, ddp->unit.call);
 }
 
 tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
 {
     const tri_ddp_options *opt = &recipe->options;
+    const trii_site site = trii_site_take(); /* none of a call by the library itself */
     tri_module *model = tri_module_create(recipe->stage > 0 ? &zero_class : &ddp_class);
     trii_ddp *ddp = trii_ddp_of(model);
     tri_status status = recipe->known;
+    char line[TRII_ERR_BYTES];
 
+    tri_site_set(site.file, site.line);
     if (ddp == NULL) {
         (void)trii_ddp_tell(asked_for(opt), TRI_ERR_NO_MEMORY);
         tri_module_destroy(own_net);
@@ -311,12 +315,16 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;
     ddp->unit.bucket_cap_bytes = ddp->options.bucket_cap_bytes;
-    if (status == TRI_OK)
-        status = trii_need(own_net, ddp->unit.call, "own_net");
+    if (status == TRI_OK && own_net == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "own_net is NULL");
+    snprintf(line, sizeof(line), "%s", tri_last_error());
     if (status != TRI_OK)
-        trii_module_fail(model, status);
+        trii_module_fail(model, trii_contents_fail(status, recipe->call));
     ddp->net = trii_module_adopt(model, "", own_net);
-    status = tri_module_status(model);
+    if (status != TRI_OK)
+        trii_err_set("%s", line); /* the others hear it without this rank's line */
+    else
+        status = tri_module_status(model);
     if (status == TRI_OK)
         status = look_at_network(ddp);
     if (!recipe->is_lost)
@@ -326,14 +334,12 @@ tri_module *trii_ddp_make(tri_module *own_net, const trii_ddp_recipe *recipe)
     ddp->units = NULL; /* the caller's */
     if (status == TRI_OK)
         trii_unit_place(&ddp->unit);
-    if (status != TRI_OK) {
-        name_group(ddp, status);
-        trii_module_fail(model, status);
-    }
+    if (status != TRI_OK)
+        trii_module_fail(model, name_call(ddp, status));
     return model;
 }
 
-tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
+tri_module *(tri_ddp)(tri_module *own_net, const tri_ddp_options *opt)
 {
     trii_ddp_recipe recipe = {.call = "tri_ddp",
                               .known = TRII_CHECK_RESERVED(tri_ddp_options, opt)};
@@ -477,7 +483,7 @@ int64_t tri_ddp_sample_count(const tri_module *model)
     return ddp != NULL ? ddp->unit.tally.sample_count : 0;
 }
 
-tri_status tri_ddp_verify(tri_module *model, bool buffers)
+tri_status(tri_ddp_verify)(tri_module *model, bool buffers)
 {
     trii_ddp *ddp;
     tri_status status = trii_ddp_need(model, "ddp_verify", &ddp);
@@ -491,7 +497,7 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
     return status == TRI_OK ? TRI_OK : met(ddp, TRII_FAIL_CTX(status, "ddp_verify"));
 }
 
-tri_status tri_ddp_sync_buffers(tri_module *model)
+tri_status(tri_ddp_sync_buffers)(tri_module *model)
 {
     trii_ddp *ddp;
     trii_step *step = trii_step_current();

@@ -279,7 +279,7 @@ static tri_status say_failed(tri_group *group, tri_status status)
     return status;
 }
 
-tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root)
+tri_status(tri_module_broadcast)(tri_module *module, tri_group *group, int root)
 {
     tri_status status = trii_need(module, "module_broadcast", "module");
 

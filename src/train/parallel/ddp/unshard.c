@@ -71,7 +71,7 @@ static tri_status prepare(tri_module *module, const char *call, trii_step **step
     return *step_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-tri_status tri_unshard_begin(tri_module *module)
+tri_status(tri_unshard_begin)(tri_module *module)
 {
     trii_step *step;
     tri_status status = prepare(module, "unshard_begin", &step);

@@ -132,8 +132,6 @@ static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const 
         recipe.known = check_options(opt);
     if (recipe.known == TRI_OK && opt != NULL)
         take_options(opt, &recipe);
-    else if (recipe.known != TRI_OK)
-        recipe.known = TRII_FAIL_CTX(recipe.known, "%s", call);
     model = trii_ddp_make(own_net, &recipe);
     tri_group_unref(own.within);
     tri_group_unref(own.across);
@@ -141,12 +139,12 @@ static tri_module *make(tri_module *own_net, const tri_zero_options *opt, const 
     return model;
 }
 
-tri_module *tri_zero(tri_module *own_net, const tri_zero_options *opt)
+tri_module *(tri_zero)(tri_module *own_net, const tri_zero_options *opt)
 {
     return make(own_net, opt, "tri_zero");
 }
 
-tri_module *tri_fully_shard(tri_module *own_net, const tri_zero_options *opt)
+tri_module *(tri_fully_shard)(tri_module *own_net, const tri_zero_options *opt)
 {
     tri_zero_options all = opt != NULL ? *opt : (tri_zero_options){0};
 

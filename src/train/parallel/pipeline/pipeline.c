@@ -9,6 +9,7 @@
 #include "base/option.h"
 #include "comm/group/join/world.h"
 #include "comm/reducer/agreement.h"
+#include "train/graph/values/contents.h"
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_ties.h"
 
@@ -355,10 +356,8 @@ tri_module *trii_pipeline_make(const trii_pipeline_recipe *r)
         return model;
     }
     status = make(model, r, opt);
-    if (status != TRI_OK) {
-        (void)TRII_FAIL_CTX(status, "%s", r->call);
-        trii_module_fail(model, status);
-    }
+    if (status != TRI_OK)
+        trii_module_fail(model, trii_contents_fail(status, r->call));
     return model;
 }
 

@@ -62,7 +62,7 @@ static void ranks_that_differ_are_named(void **state)
 {
     (void)state;
     expect_difference((tri_pipeline_options){.n_microbatches = 6}, 2,
-                      "tri_pipeline: rank 1 has schedule 1f1b with 2 stages and 6 micro-batches; "
+                      "rank 1 has schedule 1f1b with 2 stages and 6 micro-batches; "
                       "rank 0 has schedule 1f1b with 2 stages and 4 micro-batches");
     expect_difference((tri_pipeline_options){.n_microbatches = 4, .schedule = TRI_PIPELINE_GPIPE},
                       2, "rank 1 has schedule gpipe");
@@ -135,8 +135,7 @@ static void stages_and_options_are_checked(void **state)
     CHECK_OK(tri_store_hash(&store));
     CHECK_OK(tri_group_create(store, 0, 1, NULL, &group));
     o.group = group;
-    check_refused(tri_pipeline(NULL, 1, &o), TRI_ERR_INVALID_ARG,
-                  "tri_pipeline: own_stages is NULL");
+    check_refused(tri_pipeline(NULL, 1, &o), TRI_ERR_INVALID_ARG, "own_stages is NULL");
     check_refused(tri_pipeline((tri_module *[]){NULL}, 1, &o), TRI_ERR_INVALID_ARG,
                   "stage 0 is NULL on rank 0, whose it is");
     check_refused(tri_pipeline((tri_module *[]){NULL}, 0, &o), TRI_ERR_INVALID_ARG,

@@ -2,6 +2,7 @@
  * hear of it, and what is there stays. */
 #include "testing/pipeline_ranks.h"
 #include "testing/scratch.h"
+#include "train/parallel/pipeline/pipeline_internal.h"
 #include "train/tensor/persistent.h"
 
 static tri_module *build(void)
@@ -192,10 +193,72 @@ static void optimizers_of_other_models_are_refused_on_all_ranks(void **state)
     }
 }
 
+/* Whatever the others do meanwhile, a rank that calls one of these waits for them. */
+static tri_status call_alone(int way, const char *folder, tri_checkpoint_writer *writer,
+                             tri_module *model, const char **call_out)
+{
+    static const char *const calls[] = {"tri_checkpoint_save",
+                                        "tri_checkpoint_writer_save",
+                                        "tri_checkpoint_restore",
+                                        "tri_module_hash",
+                                        "tri_save",
+                                        "tri_torch_save"};
+    uint64_t hash;
+
+    *call_out = calls[way];
+    if (way < 3)
+        return save_or_restore(way, folder, writer, model, NULL);
+    if (way == 3)
+        return tri_module_hash(model, &hash);
+    return way == 4 ? tri_save(model, folder) : tri_torch_save(model, folder);
+}
+
+static const char *lone_rank(rank_env *env)
+{
+    const char *folder = env->arg, *call;
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    char meeting[9];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
+    for (int way = 0; way < 6; way++) {
+        tri_module *model =
+            tri_pipeline_split(build(), NULL, 2, &(tri_pipeline_options){.group = group});
+
+        RANK_TRY(env, save_or_restore(0, folder, writer, model, NULL));
+        tri_group_set_timeout(trii_pipeline_of(model)->group, 50);
+        if (env->rank == 0 &&
+            (call_alone(way, folder, writer, model, &call) != TRI_ERR_GROUP_TIMEOUT ||
+             strncmp(tri_last_error(), call, strlen(call)) != 0 ||
+             strstr(tri_last_error(), "(pipeline_files_errors_test.c:") == NULL ||
+             strstr(tri_last_error(), " for rank 1") == NULL))
+            return RANK_FAIL(env, "%s: %s", call, tri_last_error());
+        snprintf(meeting, sizeof(meeting), "alone%d", way);
+        RANK_TRY(env, ranks_meet(env, meeting, -1));
+        tri_module_destroy(model);
+    }
+    tri_checkpoint_writer_destroy(writer);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_rank_that_calls_alone_names_call_and_line(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(2, &(tri_group_options){.engine = "shm"}, lone_rank,
+                (void *)(uintptr_t)scratch_path(&s, "run"));
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
     cmocka_unit_test(files_that_cannot_be_written_are_told_of),
     cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
+    cmocka_unit_test(a_rank_that_calls_alone_names_call_and_line),
 };
 
 TEST_MAIN(tests)

@@ -188,10 +188,9 @@ static const char *refuse_to_make(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     pipe = pipeline_make(&job, group);
-    RANK_FAILS(
-        env, tri_module_status(pipe), TRI_ERR_INVALID_ARG,
-        "tri_pipeline: stage 1 takes \"missing\" (tri_nn_skip_take), which no stage before it "
-        "saves");
+    RANK_FAILS(env, tri_module_status(pipe), TRI_ERR_INVALID_ARG,
+               "stage 1 takes \"missing\" (tri_nn_skip_take), which no stage before it "
+               "saves");
     tri_module_destroy(pipe);
     tri_group_unref(group);
     return NULL;
