@@ -106,8 +106,9 @@ static tri_status forward_within(int64_t ms, tri_rpc *rpc, tri_tensor *x)
     tri_status status;
     char text[512];
 
-    (void)tri_forward(remote, x);
-    status = tri_run();
+    status = tri_tensor_status(tri_forward(remote, x)); /* it opens there what it calls */
+    if (status == TRI_OK)
+        status = tri_run();
     snprintf(text, sizeof(text), "%s", tri_last_error());
     tri_step_end();
     tri_module_destroy(remote);
