@@ -507,6 +507,35 @@ static void a_store_that_stands_still_costs_nobody_its_place(void **state)
     }
 }
 
+/* As by an agent that cannot start its workers: it tells why, and the others may read that later.
+ */
+static void that_a_job_is_closed_is_no_news_before_its_cause(void **state)
+{
+    const trii_rdzv_news cause = {.over = true, .gone = -1, .why = "no such program"};
+    sim_job job;
+
+    (void)state;
+    for (int told = 0; told < 2; told++) {
+        sim_job_begin(&job, 1, 3, 3, 3);
+        sim_start_within(&job, 0, 3, 100);
+        sim_await_round(&job, 3, 10000);
+        job.agents[1].state = SIM_SUCCEEDED; /* it does not come again */
+        trii_rendezvous_close(job.agents[1].rdzv);
+        sim_run_ms(&job, 400);
+        assert_int_equal(job.agents[0].state, SIM_RUNNING); /* it leads: it has looked */
+        if (told == 1) {
+            sim_tell(&job, &job.agents[1], &cause);
+            sim_run_ms(&job, 10);
+            assert_int_equal(job.agents[0].rdzv->phase, TRII_RDZV_JOB_ENDED);
+            assert_string_equal(job.agents[0].why, "no such program");
+        } else {
+            sim_run_ms(&job, 1000);
+            assert_string_equal(job.agents[0].why, "another host has closed the job");
+        }
+        sim_job_end(&job);
+    }
+}
+
 static void all_succeed_together(void **state)
 {
     sim_job job;
@@ -648,6 +677,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_that_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
     cmocka_unit_test(a_store_that_stands_still_costs_nobody_its_place),
+    cmocka_unit_test(that_a_job_is_closed_is_no_news_before_its_cause),
     cmocka_unit_test(all_succeed_together),
     cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
     cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),

@@ -138,6 +138,7 @@ struct trii_rendezvous {
     int64_t beat_ns;          /* when we last showed that we live */
     int64_t looked_ns;        /* when the shared state was last read */
     int64_t members_ns;       /* when we last looked whether the members are there */
+    int64_t closed_ns;        /* when the job was first seen to be closed; 0 = not */
     int64_t call_us, call_ns; /* the last call's end that was seen last, and when first */
     trii_wire_buffer raw;     /* the shared state as it was read last, */
     trii_rdzv_state state;    /* ... and what it means */

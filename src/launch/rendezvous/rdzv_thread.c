@@ -13,6 +13,7 @@
 #define LOOK_MS 1000
 #define LEAD_MS 250 /* of the leader: another host may want to join */
 #define BARRIER_LOOK_MS 100
+#define CAUSE_MS 500
 #define GOODBYE_MS 3000 /* the server of the store waits so long for the others */
 #define GOODBYE_MIXED_MS 1000
 
@@ -185,6 +186,17 @@ static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
     return tri_store_check(r->kv, keys, 1, passed_out);
 }
 
+/* An agent that closes the job has told the others of the round why, which may read that after the
+ * end. One of torchrun tells nothing. */
+static bool waits_for_cause(trii_rendezvous *r)
+{
+    int64_t now = trii_rdzv_now(r);
+
+    if (r->closed_ns == 0)
+        r->closed_ns = now;
+    return !r->round.mixed && now - r->closed_ns < CAUSE_MS * TRII_NS_PER_MS;
+}
+
 /* What all share may end the round that is on. */
 static tri_status look_at_state(trii_rendezvous *r)
 {
@@ -200,6 +212,8 @@ static tri_status look_at_state(trii_rendezvous *r)
         return status;
     if (passed)
         trii_rdzv_emit_kind(r, TRII_RDZV_FINISHED, "");
+    else if (event.kind == TRII_RDZV_ENDED && waits_for_cause(r))
+        return TRI_OK;
     else
         trii_rdzv_emit(r, &event);
     stop_round(r);
@@ -287,6 +301,8 @@ static int64_t look_ms(const trii_rendezvous *r)
 
     if (r->phase == TRII_RDZV_FINISHING && r->round.mixed)
         return BARRIER_LOOK_MS; /* torchrun's agents do not say which was the last */
+    if (r->closed_ns != 0)
+        return CAUSE_MS;
     if (r->lead.follows && r->round_serves >= 0)
         return trii_rdzv_follow_ms(r); /* the leader is in the round, and tells us what happens */
     return r->handler->watch != NULL && ms > most ? most : ms;
