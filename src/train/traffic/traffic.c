@@ -1,5 +1,5 @@
 /*
- * traffic.c - see traffic.h.
+ * traffic.c - see traffic.h: what all operations have, and the collectives.
  */
 #include "train/traffic/traffic.h"
 
@@ -7,53 +7,29 @@
 #include "base/err.h"
 #include "train/graph/ops/rules.h"
 #include "train/graph/step/type.h"
-#include "train/traffic/awaited.h"
-#include "comm/group/join/world.h"
-
-/* Gradients of messages have tags of their own, so that they never take each other's place. */
-#define GRADIENT_TAG (1 << 29)
-
-typedef struct traffic {
-    trii_host_op op;  /* first */
-    tri_group *group; /* a reference */
-    tri_work *work;   /* while it is under way */
-    trii_site site;   /* of the call that recorded it */
-    const char *what; /* what it is for; NULL: its own name says enough */
-    bool is_over;
-    bool receives;
-    bool compared; /* TRI_CHECK=order */
-    tri_dtype dtype;
-    size_t count; /* elements of one rank's part; all_to_all_v: of a row */
-    tri_redop redop;
-    int peer, tag;
-    trii_traffic_grad grad; /* NULL: the kind's own */
-    trii_awaited awaited;   /* its gradient */
-    trii_vid answer;        /* recv: the token of the gradient's send; NO_VALUE: none yet */
-    bool for_backward;      /* recv: tri_gradients sends none */
-    size_t elements[];      /* all_to_all_v: what goes to each rank, then what comes from each */
-} traffic;
+#include "train/traffic/traffic_op.h"
 
 /* --- while it runs -------------------------------------------------------- */
 
-static tri_status named(const traffic *t, tri_status status)
+static tri_status named(const trii_traffic *t, tri_status status)
 {
     return status != TRI_OK && t->what != NULL ? TRII_FAIL_CTX(status, "%s", t->what) : status;
 }
 
 /* A receive takes what is shorter, too; a value has as many elements as its type says. */
-static tri_status check_length(const traffic *t)
+static tri_status check_length(const trii_traffic *t)
 {
-    if (!t->receives || tri_work_count(t->work) == t->count)
+    if (tri_work_count(t->work) == t->count)
         return TRI_OK;
     (void)TRII_FAIL(TRI_ERR_MISMATCH,
                     "recv(%zu %s, rank %d, tag %d): a message of %zu came; sender and receiver "
                     "must have one shape",
-                    t->count, tri_dtype_name(t->dtype), t->peer, t->tag & ~GRADIENT_TAG,
-                    tri_work_count(t->work));
+                    t->count, tri_dtype_name(t->dtype), t->peer,
+                    t->tag & ~TRII_TRAFFIC_GRADIENT_TAG, tri_work_count(t->work));
     return TRI_ERR_MISMATCH;
 }
 
-static tri_status ended(traffic *t, tri_status status)
+static tri_status ended(trii_traffic *t, tri_status status)
 {
     char unmet[512] = "";
 
@@ -61,8 +37,10 @@ static tri_status ended(traffic *t, tri_status status)
         return status;
     if (status == TRI_ERR_GROUP_TIMEOUT && t->compared)
         trii_group_name_unmet(t->group, unmet, sizeof(unmet));
-    status = status != TRI_OK ? TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet)
-                              : check_length(t);
+    if (status != TRI_OK)
+        status = TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet);
+    else if (t->receives)
+        status = check_length(t);
     status = named(t, status);
     tri_work_destroy(t->work);
     t->work = NULL;
@@ -70,31 +48,31 @@ static tri_status ended(traffic *t, tri_status status)
     return status;
 }
 
-static tri_status poll(trii_host_op *op)
+tri_status trii_traffic_poll(trii_host_op *op)
 {
-    traffic *t = (traffic *)op;
+    trii_traffic *t = (trii_traffic *)op;
 
     return t->work != NULL ? ended(t, trii_work_poll(t->work)) : TRI_OK;
 }
 
-static tri_status wait_for(trii_host_op *op, int64_t for_ns)
+tri_status trii_traffic_wait(trii_host_op *op, int64_t for_ns)
 {
-    traffic *t = (traffic *)op;
+    trii_traffic *t = (trii_traffic *)op;
 
     return t->work != NULL ? ended(t, trii_work_wait_for(t->work, for_ns)) : TRI_OK;
 }
 
-static void abort_group(trii_host_op *op, const char *why)
+void trii_traffic_abort(trii_host_op *op, const char *why)
 {
-    traffic *t = (traffic *)op;
+    trii_traffic *t = (trii_traffic *)op;
 
     if (!t->is_over)
         tri_group_abort(t->group, why);
 }
 
-static void release(trii_host_op *op)
+void trii_traffic_release(trii_host_op *op)
 {
-    traffic *t = (traffic *)op;
+    trii_traffic *t = (trii_traffic *)op;
 
     tri_work_destroy(t->work);
     tri_group_unref(t->group);
@@ -102,13 +80,13 @@ static void release(trii_host_op *op)
 
 static tri_status compare(trii_host_op *op, const char *what, const char *where)
 {
-    return trii_group_compare_order(((traffic *)op)->group, what, where);
+    return trii_group_compare_order(((trii_traffic *)op)->group, what, where);
 }
 
 /* Ranks have as many rows as they like. */
 static tri_status compare_rows(trii_host_op *op, const char *what, const char *where)
 {
-    const traffic *t = (const traffic *)op;
+    const trii_traffic *t = (const trii_traffic *)op;
     char rows[64];
 
     (void)what;
@@ -117,26 +95,9 @@ static tri_status compare_rows(trii_host_op *op, const char *what, const char *w
     return trii_group_compare_order(t->group, rows, where);
 }
 
-/* Sender and receiver may lay the elements out as they like. */
-static tri_status compare_message(trii_host_op *op, const char *what, const char *where)
+trii_traffic *trii_traffic_begin(trii_host_op *op)
 {
-    traffic *t = (traffic *)op;
-    char elements[64], tag[64];
-    const trii_compared_message m = {
-        .sends = !t->receives, .peer = t->peer, .what = elements, .tag = tag, .where = where};
-
-    (void)what;
-    (void)snprintf(elements, sizeof(elements), "%zu %s", t->count, tri_dtype_name(t->dtype));
-    (void)snprintf(tag, sizeof(tag), "%stag %d", t->tag & GRADIENT_TAG ? "gradient of " : "",
-                   t->tag & ~GRADIENT_TAG);
-    t->compared = true;
-    return trii_group_compare_message(t->group, &m);
-}
-
-/* Messages name the line that recorded it, wherever the step runs. */
-static traffic *begin(trii_host_op *op)
-{
-    traffic *t = (traffic *)op;
+    trii_traffic *t = (trii_traffic *)op;
 
     if (t->site.file != NULL)
         tri_site_set(t->site.file, t->site.line);
@@ -145,7 +106,7 @@ static traffic *begin(trii_host_op *op)
 
 static tri_status all_reduce_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     return named(
         t, (tri_all_reduce)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop, &t->work));
@@ -153,14 +114,14 @@ static tri_status all_reduce_start(trii_host_op *op, const trii_host_buffers *b)
 
 static tri_status all_gather_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     return named(t, (tri_all_gather)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work));
 }
 
 static tri_status reduce_scatter_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     return (tri_reduce_scatter)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop,
                                 &t->work);
@@ -168,14 +129,14 @@ static tri_status reduce_scatter_start(trii_host_op *op, const trii_host_buffers
 
 static tri_status all_to_all_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     return (tri_all_to_all)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work);
 }
 
 static tri_status all_to_all_v_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     return (tri_all_to_all_v)(t->group, b->in[0], t->elements, b->out[0],
                               t->elements + tri_group_size(t->group), t->dtype, &t->work);
@@ -183,7 +144,7 @@ static tri_status all_to_all_v_start(trii_host_op *op, const trii_host_buffers *
 
 static tri_status broadcast_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     if (tri_group_rank(t->group) == t->peer && b->out[0] != b->in[0] && t->count > 0)
         memcpy(b->out[0], b->in[0], t->count * tri_dtype_size(t->dtype));
@@ -193,7 +154,7 @@ static tri_status broadcast_start(trii_host_op *op, const trii_host_buffers *b)
 /* Elsewhere than at the root it gives zeros. */
 static tri_status reduce_start(trii_host_op *op, const trii_host_buffers *b)
 {
-    traffic *t = begin(op);
+    trii_traffic *t = trii_traffic_begin(op);
 
     if (tri_group_rank(t->group) != t->peer && t->count > 0)
         memset(b->out[0], 0, t->count * tri_dtype_size(t->dtype));
@@ -201,37 +162,22 @@ static tri_status reduce_start(trii_host_op *op, const trii_host_buffers *b)
                         &t->work);
 }
 
-static tri_status send_start(trii_host_op *op, const trii_host_buffers *b)
-{
-    traffic *t = begin(op);
-
-    return (tri_send)(t->group, b->in[0], t->count, t->dtype, t->peer, t->tag, &t->work);
-}
-
-static tri_status recv_start(trii_host_op *op, const trii_host_buffers *b)
-{
-    traffic *t = begin(op);
-
-    return (tri_recv)(t->group, b->out[0], t->count, t->dtype, t->peer, t->tag, &t->work);
-}
-
 static tri_group *mixes(const trii_host_op *op)
 {
-    return ((const traffic *)op)->group;
+    return ((const trii_traffic *)op)->group;
 }
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* The operation whose gradient is being recorded. */
-static const traffic *differentiated(const trii_node *node)
+const trii_traffic *trii_traffic_differentiated(const trii_node *node)
 {
-    traffic *t = (traffic *)node->host;
+    trii_traffic *t = (trii_traffic *)node->host;
 
     trii_await_no_more(&t->awaited);
     return t;
 }
 
-static tri_status has_gradient(const traffic *t)
+static tri_status has_gradient(const trii_traffic *t)
 {
     if (t->redop == TRI_REDOP_SUM || t->redop == TRI_REDOP_AVG)
         return TRI_OK;
@@ -243,7 +189,7 @@ static tri_status has_gradient(const traffic *t)
 static tri_status all_reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                   const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
     tri_status status = has_gradient(t);
 
     (void)needs;
@@ -255,7 +201,7 @@ static tri_status all_reduce_grad(trii_step *step, const trii_node *node, const 
 static tri_status all_gather_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                   const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
 
     (void)needs;
     return trii_record_reduce_scatter(step, t->group, grad_out[0], TRI_REDOP_SUM, &grad_in[0]);
@@ -265,7 +211,7 @@ static tri_status reduce_scatter_grad(trii_step *step, const trii_node *node,
                                       const trii_vid *grad_out, const bool *needs,
                                       trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
     tri_status status = has_gradient(t);
 
     (void)needs;
@@ -280,7 +226,7 @@ static tri_status reduce_scatter_grad(trii_step *step, const trii_node *node,
 static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                   const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
 
     (void)needs;
     return trii_record_all_to_all(step, t->group, grad_out[0], &grad_in[0]);
@@ -289,7 +235,7 @@ static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const 
 static tri_status all_to_all_v_grad(trii_step *step, const trii_node *node,
                                     const trii_vid *grad_out, const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
     const trii_row_exchange back = {.to = t->elements + tri_group_size(t->group),
                                     .from = t->elements,
                                     .type = step->values[step->in_ids[node->first_in]].type};
@@ -305,7 +251,7 @@ static const trii_host_kind reduce_kind;
 static tri_status broadcast_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                  const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
 
     (void)needs;
     return rooted(step, t->group, &reduce_kind, grad_out[0], t->peer, &grad_in[0]);
@@ -314,49 +260,16 @@ static tri_status broadcast_grad(trii_step *step, const trii_node *node, const t
 static tri_status reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                               const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
 
     (void)needs;
     return trii_record_broadcast(step, t->group, grad_out[0], t->peer, &grad_in[0]);
 }
 
-static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
-                             trii_vid *token_out);
-static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
-                             bool requires_grad, int peer, int tag, const trii_after *after,
-                             trii_vid *out);
-
-/* Comes when the message itself is sent, no earlier. */
-static tri_status send_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
-                            const bool *needs, trii_vid *grad_in)
-{
-    const traffic *t = differentiated(node);
-    const trii_type type = step->values[step->in_ids[node->first_in]].type;
-    const trii_vid token = node->first_out;
-
-    (void)grad_out;
-    (void)needs;
-    return recv_value(step, t->group, &type, true, t->peer, t->tag ^ GRADIENT_TAG,
-                      &(trii_after){&token, 1}, &grad_in[0]);
-}
-
-static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
-                            const bool *needs, trii_vid *grad_in)
-{
-    traffic *t = (traffic *)node->host;
-
-    (void)needs;
-    (void)grad_in;
-    if (t->for_backward && trii_step_walks_for_inputs(step))
-        return TRI_OK;
-    trii_await_no_more(&t->awaited);
-    return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &t->answer);
-}
-
 static tri_status given_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                              const bool *needs, trii_vid *grad_in)
 {
-    const traffic *t = differentiated(node);
+    const trii_traffic *t = trii_traffic_differentiated(node);
 
     (void)needs;
     return t->grad(step, t->group, grad_out[0], &grad_in[0]);
@@ -364,29 +277,15 @@ static tri_status given_grad(trii_step *step, const trii_node *node, const trii_
 
 /* --- kinds ---------------------------------------------------------------- */
 
-#define KIND(name_, start_, in_place_, compare_, mixes_, grad_)                                    \
-    static const trii_host_kind name_##_kind = {.name = #name_,                                    \
-                                                .in_place = (in_place_),                           \
-                                                .start = start_##_start,                           \
-                                                .poll = poll,                                      \
-                                                .wait = wait_for,                                  \
-                                                .abort = abort_group,                              \
-                                                .compare = (compare_),                             \
-                                                .mixes = (mixes_),                                 \
-                                                .grad = (grad_),                                   \
-                                                .release = release};
-
-KIND(all_reduce, all_reduce, true, compare, mixes, all_reduce_grad)
-KIND(all_gather, all_gather, false, compare, mixes, all_gather_grad)
-KIND(reduce_scatter, reduce_scatter, false, compare, mixes, reduce_scatter_grad)
-KIND(all_to_all, all_to_all, false, compare, mixes, all_to_all_grad)
-KIND(broadcast, broadcast, true, compare, mixes, broadcast_grad)
-KIND(all_to_all_v, all_to_all_v, false, compare_rows, mixes, all_to_all_v_grad)
-KIND(reduce, reduce, false, compare, mixes, reduce_grad)
-KIND(reduce_from, all_reduce, true, compare, NULL, given_grad)
-KIND(gather_from, all_gather, false, compare, NULL, given_grad)
-KIND(send, send, false, compare_message, NULL, send_grad)
-KIND(recv, recv, false, compare_message, NULL, recv_grad)
+TRII_TRAFFIC_KIND(all_reduce, all_reduce, true, compare, mixes, all_reduce_grad)
+TRII_TRAFFIC_KIND(all_gather, all_gather, false, compare, mixes, all_gather_grad)
+TRII_TRAFFIC_KIND(reduce_scatter, reduce_scatter, false, compare, mixes, reduce_scatter_grad)
+TRII_TRAFFIC_KIND(all_to_all, all_to_all, false, compare, mixes, all_to_all_grad)
+TRII_TRAFFIC_KIND(broadcast, broadcast, true, compare, mixes, broadcast_grad)
+TRII_TRAFFIC_KIND(all_to_all_v, all_to_all_v, false, compare_rows, mixes, all_to_all_v_grad)
+TRII_TRAFFIC_KIND(reduce, reduce, false, compare, mixes, reduce_grad)
+TRII_TRAFFIC_KIND(reduce_from, all_reduce, true, compare, NULL, given_grad)
+TRII_TRAFFIC_KIND(gather_from, all_gather, false, compare, NULL, given_grad)
 
 /* --- recording ------------------------------------------------------------ */
 
@@ -397,19 +296,19 @@ static tri_status group_of(tri_group *given, const char *name, tri_group **group
 }
 
 /* What every operation has; `call` is whole. exchange: NULL, or all_to_all_v's. */
-static tri_status record_with(trii_step *step, const trii_host_kind *kind, const traffic *like,
+static tri_status record_with(trii_step *step, const trii_host_kind *kind, const trii_traffic *like,
                               const trii_row_exchange *exchange, const trii_host_call *call,
                               trii_vid *out)
 {
     size_t size = exchange != NULL ? (size_t)tri_group_size(like->group) : 0;
     trii_host_op *op = NULL;
-    traffic *t;
+    trii_traffic *t;
     tri_status status =
         trii_host_op_new(step, kind, sizeof(*t) + 2 * size * sizeof(*t->elements), &op);
 
     if (status != TRI_OK)
         return status;
-    t = (traffic *)op;
+    t = (trii_traffic *)op;
     for (size_t r = 0; r < size; r++) {
         t->elements[r] = exchange->to[r];
         t->elements[size + r] = exchange->from[r];
@@ -421,7 +320,7 @@ static tri_status record_with(trii_step *step, const trii_host_kind *kind, const
     t->redop = like->redop;
     t->peer = like->peer;
     t->tag = like->tag;
-    t->receives = kind == &recv_kind;
+    t->receives = like->receives;
     t->answer = TRII_NO_VALUE;
     op->group = (uint64_t)(uintptr_t)like->group;
     op->identity = (uint64_t)like->redop << 32; /* the types are in the plan's key themselves */
@@ -431,20 +330,19 @@ static tri_status record_with(trii_step *step, const trii_host_kind *kind, const
     return status;
 }
 
-static tri_status record(trii_step *step, const trii_host_kind *kind, const traffic *like,
-                         const trii_host_call *call, trii_vid *out)
+tri_status trii_traffic_record(trii_step *step, const trii_host_kind *kind,
+                               const trii_traffic *like, const trii_host_call *call, trii_vid *out)
 {
     return record_with(step, kind, like, NULL, call, out);
 }
 
-/* Of the operation that gave this value. */
-static traffic *traffic_of(const trii_step *step, trii_vid out)
+trii_traffic *trii_traffic_of(const trii_step *step, trii_vid out)
 {
     const trii_node *node = &step->nodes[step->values[out].node];
 
     while (node->host == NULL) /* a copy to its device */
         node = &step->nodes[step->values[step->in_ids[node->first_in]].node];
-    return (traffic *)node->host;
+    return (trii_traffic *)node->host;
 }
 
 /* One operand and one result. `parts`: of what count is one part, the operand or the result. */
@@ -455,11 +353,11 @@ static tri_status collective(trii_step *step, tri_group *given, const trii_host_
     const trii_host_result result = {.type = *out_type,
                                      .requires_grad = step->values[x].requires_grad};
     const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
-    traffic like = {.dtype = part->dtype, .redop = redop};
+    trii_traffic like = {.dtype = part->dtype, .redop = redop};
     tri_status status = group_of(given, kind->name, &like.group);
 
     like.count = (size_t)trii_type_numel(part);
-    return status == TRI_OK ? record(step, kind, &like, &call, out) : status;
+    return status == TRI_OK ? trii_traffic_record(step, kind, &like, &call, out) : status;
 }
 
 tri_status trii_record_all_reduce(trii_step *step, tri_group *group, trii_vid x, tri_redop op,
@@ -474,7 +372,7 @@ static tri_status rooted(trii_step *step, tri_group *given, const trii_host_kind
                          int root, trii_vid *out)
 {
     const trii_value *value = &step->values[x];
-    traffic like = {.dtype = value->type.dtype, .redop = TRI_REDOP_SUM, .peer = root};
+    trii_traffic like = {.dtype = value->type.dtype, .redop = TRI_REDOP_SUM, .peer = root};
     tri_status status = group_of(given, kind->name, &like.group);
     const trii_host_result result = {.type = value->type, .requires_grad = value->requires_grad};
     const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
@@ -485,7 +383,7 @@ static tri_status rooted(trii_step *step, tri_group *given, const trii_host_kind
     if (status != TRI_OK)
         return status;
     like.count = (size_t)trii_type_numel(&value->type);
-    return record(step, kind, &like, &call, out);
+    return trii_traffic_record(step, kind, &like, &call, out);
 }
 
 tri_status trii_record_broadcast(trii_step *step, tri_group *group, trii_vid x, int root,
@@ -502,7 +400,7 @@ tri_status trii_record_sum_by(trii_step *step, tri_group *group, trii_vid x, tri
         collective(step, group, &reduce_from_kind, x, TRI_REDOP_SUM, &type, &type, out);
 
     if (status == TRI_OK)
-        traffic_of(step, *out)->grad = grad;
+        trii_traffic_of(step, *out)->grad = grad;
     return status;
 }
 
@@ -538,7 +436,7 @@ tri_status trii_record_gather_by(trii_step *step, tri_group *group, trii_vid x,
     tri_status status = gathered(step, group, &gather_from_kind, x, out);
 
     if (status == TRI_OK)
-        traffic_of(step, *out)->grad = grad;
+        trii_traffic_of(step, *out)->grad = grad;
     return status;
 }
 
@@ -592,7 +490,7 @@ tri_status trii_record_all_to_all_v(trii_step *step, tri_group *group, trii_vid 
     const trii_host_result result = {.type = exchange->type,
                                      .requires_grad = step->values[x].requires_grad};
     const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
-    traffic like = {.dtype = exchange->type.dtype};
+    trii_traffic like = {.dtype = exchange->type.dtype};
     tri_status status = group_of(group, "all_to_all_v", &like.group);
 
     like.count = 1;
@@ -602,99 +500,7 @@ tri_status trii_record_all_to_all_v(trii_step *step, tri_group *group, trii_vid 
                             : status;
 }
 
-static tri_status message(trii_step *step, tri_group *given, const trii_host_kind *kind,
-                          const trii_host_call *call, int peer, int tag, trii_vid *out)
-{
-    const trii_type *type = call->n_in > 0 ? &step->values[call->in[0]].type : &call->out[0].type;
-    traffic like = {.dtype = type->dtype, .peer = peer, .tag = tag};
-    tri_status status = group_of(given, kind->name, &like.group);
-
-    if (status == TRI_OK && (peer < 0 || peer >= tri_group_size(like.group)))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: peer %d is out of range (group of %d)",
-                           kind->name, peer, tri_group_size(like.group));
-    like.count = (size_t)trii_type_numel(type);
-    return status == TRI_OK ? record(step, kind, &like, call, out) : status;
-}
-
-static tri_status check_tag(const char *name, int tag)
-{
-    return tag >= 0 && tag < TRII_TRAFFIC_TAGS
-               ? TRI_OK
-               : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: tag %d is outside 0 to %d", name, tag,
-                           TRII_TRAFFIC_TAGS - 1);
-}
-
-static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
-                             trii_vid *token_out)
-{
-    const trii_host_result token = {
-        .type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .device = step->values[x].type.device},
-        .requires_grad = step->values[x].requires_grad};
-    const trii_host_call call = {.in = &x, .n_in = 1, .out = &token, .n_out = 1};
-
-    return message(step, group, &send_kind, &call, peer, tag, token_out);
-}
-
-static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
-                             bool requires_grad, int peer, int tag, const trii_after *after,
-                             trii_vid *out)
-{
-    const trii_host_result result = {
-        .type = *type, .requires_grad = requires_grad && trii_dtype_is_float(type->dtype)};
-    const trii_host_call call = {.after = after != NULL ? after->values : NULL,
-                                 .n_after = after != NULL ? after->n : 0,
-                                 .out = &result,
-                                 .n_out = 1};
-
-    return message(step, group, &recv_kind, &call, peer, tag, out);
-}
-
-trii_vid trii_traffic_answer(const trii_step *step, trii_vid received)
-{
-    return traffic_of(step, received)->answer;
-}
-
-tri_status trii_traffic_answer_zeros(trii_step *step, trii_vid received)
-{
-    traffic *t = traffic_of(step, received);
-    trii_attrs attrs;
-    trii_vid zeros = TRII_NO_VALUE;
-    tri_status status;
-
-    if (t->answer != TRII_NO_VALUE || !step->values[received].requires_grad)
-        return TRI_OK;
-    trii_fill_attrs(&step->values[received].type, 0, &attrs);
-    status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &zeros);
-    if (status != TRI_OK)
-        return status;
-    trii_await_no_more(&t->awaited);
-    return send_value(step, t->group, zeros, t->peer, t->tag ^ GRADIENT_TAG, &t->answer);
-}
-
-void trii_traffic_for_backward(trii_step *step, trii_vid received)
-{
-    traffic_of(step, received)->for_backward = true;
-}
-
 void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)
 {
-    traffic_of(step, out)->what = what;
-}
-
-tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
-                            trii_vid *token_out)
-{
-    tri_status status = check_tag("send", tag);
-
-    return status == TRI_OK ? send_value(step, group, x, peer, tag, token_out) : status;
-}
-
-tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
-                            bool requires_grad, int peer, int tag, const trii_after *after,
-                            trii_vid *out)
-{
-    tri_status status = check_tag("recv", tag);
-
-    return status == TRI_OK ? recv_value(step, group, type, requires_grad, peer, tag, after, out)
-                            : status;
+    trii_traffic_of(step, out)->what = what;
 }
