@@ -1,10 +1,11 @@
 /* pipeline_edges_test.c - steps that fail on one rank alone, in the middle of its micro-batches,
- * before the pass or after it: all ranks end with its line, and nothing is updated. */
+ * in a kernel, before the pass or after it: all ranks end with its line, and nothing is updated. */
+/* ctest: also=TRI_EAGER=1 */
 #include "testing/pipeline_ranks.h"
 
 enum { ROWS = 8 };
 
-typedef enum failing { STAGE, SHAPE, GRADIENT, BACKWARD, AFTER_PASS, BEFORE_PASS } failing;
+typedef enum failing { STAGE, SHAPE, GRADIENT, BACKWARD, AFTER_PASS, BEFORE_PASS, KERNEL } failing;
 
 typedef struct failing_job {
     failing where;
@@ -49,12 +50,24 @@ static void fail_here(void)
     tri_backward(tri_sum(tri_matmul(bad, bad), NULL, 0, false));
 }
 
+/* One class of the batch does not exist: the run fails on the last rank. */
+static tri_tensor *with_a_wrong_class(tri_tensor *output, tri_tensor *target, void *arg)
+{
+    (void)arg;
+    return tri_cross_entropy(output, target, NULL);
+}
+
 static const char *failing_rank(rank_env *env)
 {
+    static const int64_t classes[ROWS] = {0, 1, 2, 0, 1, 7, 0, 1};
     const failing_job *j = env->arg;
-    pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 3, .rows = ROWS};
+    bool kernel = j->where == KERNEL;
+    pipeline_job job = {
+        .options = {.n_microbatches = kernel ? ROWS : 4}, .stages = 3, .rows = ROWS};
+    tri_pipeline_loss_fn loss = kernel ? with_a_wrong_class : pipeline_mse;
     tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
-    tri_tensor *y = pipeline_batch(0, ROWS, PIPELINE_OUT);
+    tri_tensor *y = kernel ? tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes)
+                           : pipeline_batch(0, ROWS, PIPELINE_OUT);
     tri_group *group = NULL;
     tri_module *pipe;
     tri_optimizer *opt;
@@ -69,7 +82,7 @@ static const char *failing_rank(rank_env *env)
     RANK_TRY(env, pipeline_hash(pipe, &before));
     if (j->where == BEFORE_PASS && env->rank == j->rank)
         fail_here();
-    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    (void)tri_pipeline_step(pipe, x, y, loss, NULL);
     if (j->where == AFTER_PASS && env->rank == j->rank)
         fail_here();
     status = tri_optimizer_step(opt);
@@ -77,7 +90,7 @@ static const char *failing_rank(rank_env *env)
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                          tri_last_error());
     tri_step_end();
-    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    (void)tri_pipeline_step(pipe, x, y, loss, NULL);
     status = tri_optimizer_step(opt);
     if (status == TRI_OK || strstr(tri_last_error(), j->part) == NULL)
         return RANK_FAIL(env, "rank %d, again: %s: %s", env->rank, tri_status_name(status),
@@ -139,12 +152,19 @@ static void what_fails_after_the_pass_ends_all(void **state)
         expect_failure(AFTER_PASS, rank, "tri_matmul");
 }
 
+static void a_kernel_that_fails_ends_all(void **state)
+{
+    (void)state;
+    expect_failure(KERNEL, 2, "cross_entropy");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stage_that_fails_at_a_later_micro_batch_ends_all),
     cmocka_unit_test(a_stage_that_gives_something_else_later_ends_all),
     cmocka_unit_test(a_stage_leaves_its_backward_to_the_pipeline),
     cmocka_unit_test(what_fails_before_the_pass_ends_all),
     cmocka_unit_test(what_fails_after_the_pass_ends_all),
+    cmocka_unit_test(a_kernel_that_fails_ends_all),
 };
 
 TEST_MAIN(tests)

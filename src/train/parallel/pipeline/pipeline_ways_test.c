@@ -1,5 +1,5 @@
 /* pipeline_ways_test.c - pipelines beside the plain way: evaluation, frozen stages, stages that
- * only their rank builds, several passes for an update, and kernels that fail. */
+ * only their rank builds, and several passes for an update. */
 /* ctest: also=TRI_EAGER=1 */
 #include "testing/pipeline_ranks.h"
 
@@ -261,56 +261,6 @@ static void passes_add_up(void **state)
     compare_way((way){.passes = 3, .reads = true});
 }
 
-/* --- a step that fails ---------------------------------------------------- */
-
-/* One class of the batch does not exist: the run fails on the last rank. */
-static tri_tensor *with_a_wrong_class(tri_tensor *output, tri_tensor *target, void *arg)
-{
-    (void)arg;
-    return tri_cross_entropy(output, target, NULL);
-}
-
-static const char *fail_in_a_kernel(rank_env *env)
-{
-    static const int64_t classes[ROWS] = {0, 1, 2, 0, 1, 7, 0, 1};
-    /* without statistics, which TRI_EAGER=1 writes before the failure */
-    const pipeline_job job = {.options = {.n_microbatches = ROWS}, .stages = 3, .rows = ROWS};
-    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
-    tri_tensor *y = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes);
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
-    tri_status status;
-    uint64_t before, after;
-
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd(pipe, 0.1, NULL);
-    RANK_TRY(env, pipeline_hash(pipe, &before));
-    (void)tri_pipeline_step(pipe, x, y, with_a_wrong_class, NULL);
-    status = tri_optimizer_step(opt);
-    if (status == TRI_OK || strstr(tri_last_error(), "cross_entropy") == NULL)
-        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
-                         tri_last_error());
-    tri_step_end();
-    RANK_TRY(env, pipeline_hash(pipe, &after));
-    if (before != after)
-        return RANK_FAIL(env, "rank %d has changed its stage", env->rank);
-    RANK_TRY(env, ranks_meet(env, "failed", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    return NULL;
-}
-
-static void a_kernel_that_fails_ends_all_ranks_and_changes_nothing(void **state)
-{
-    (void)state;
-    run_threads(3, &(tri_group_options){.timeout_ms = 20000}, fail_in_a_kernel, NULL);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(evaluation_is_that_of_one_process),
     cmocka_unit_test(a_frozen_first_stage_gets_no_gradients),
@@ -318,7 +268,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_may_be_computed_again),
     cmocka_unit_test(messages_under_autocast_have_16_bits),
     cmocka_unit_test(passes_add_up),
-    cmocka_unit_test(a_kernel_that_fails_ends_all_ranks_and_changes_nothing),
 };
 
 TEST_MAIN(tests)
