@@ -10,22 +10,9 @@
 #include <trireme/tensor.h>
 
 #include "testing/check.h"
+#include "testing/golden.h"
 
 #define SKETCH 24 /* patterns, as make_bf16.py has them */
-
-/* A file of this folder. */
-static inline FILE *golden_open(const char *name)
-{
-    const char *root = getenv("TRI_TEST_SOURCE");
-    char path[4096];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/tests/golden/%s", root != NULL ? root : ".", name);
-    file = fopen(path, "r");
-    if (file == NULL)
-        fail_msg("%s cannot be read", path);
-    return file;
-}
 
 static inline double sketch_sign(int pattern, int64_t i)
 {

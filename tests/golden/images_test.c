@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "train/image/pixels.h"
 #include "testing/check.h"
+#include "testing/golden.h"
 #include "testing/scratch.h"
 
 #define N_WINDOWS (TEST_SANITIZED ? 40 : 300)
@@ -41,25 +42,12 @@ static bool next_line(FILE *file, line *l)
     return true;
 }
 
-/* A file of tests/golden. */
-static FILE *golden(const char *folder, const char *name)
-{
-    char path[600];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/tests/golden/%s%s", getenv("TRI_TEST_SOURCE"), folder, name);
-    file = fopen(path, "rb");
-    if (file == NULL)
-        fail_msg("cannot read %s", path);
-    return file;
-}
-
 static unsigned char *contents(const char *name, size_t *n_out)
 {
-    char path[600];
+    char path[100];
 
-    snprintf(path, sizeof(path), "%s/tests/golden/images/%s", getenv("TRI_TEST_SOURCE"), name);
-    return (unsigned char *)scratch_read(path, n_out);
+    snprintf(path, sizeof(path), "images/%s", name);
+    return (unsigned char *)scratch_read(golden_path(path), n_out);
 }
 
 static uint64_t hash_of(const trii_image *image)
@@ -70,7 +58,7 @@ static uint64_t hash_of(const trii_image *image)
 
 static void every_picture_has_pillows_pixels(void **state)
 {
-    FILE *file = golden("", "images.txt");
+    FILE *file = golden_open("images.txt");
     trii_image image = {0};
     line l;
     int n = 0;
@@ -134,7 +122,7 @@ static void check_windows(const line *l, int channels, uint64_t *draws)
 
 static void every_window_has_the_bits_of_the_whole_picture(void **state)
 {
-    FILE *file = golden("", "images.txt");
+    FILE *file = golden_open("images.txt");
     uint64_t draws = 11;
     line l;
 
@@ -163,7 +151,7 @@ static void resized(const line *l, const trii_image *picture, trii_image_scratch
 
 static void every_box_is_resized_to_pillows_pixels(void **state)
 {
-    FILE *file = golden("", "images.txt");
+    FILE *file = golden_open("images.txt");
     trii_image picture = {0};
     trii_image_scratch room = {0};
     line l;
@@ -253,7 +241,7 @@ static void check_one_pass(const line *l, int channels, uint64_t *draws)
 
 static void one_pass_has_the_bits_of_two(void **state)
 {
-    FILE *file = golden("", "images.txt");
+    FILE *file = golden_open("images.txt");
     uint64_t draws = 17;
     line l;
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "testing/fit_problem.h"
+#include "testing/golden.h"
 
 /* In place of libc's: the disk need not keep these. */
 int fsync(int fd)
@@ -150,15 +151,13 @@ static void check_best(const char *line, const char *folder)
 
 static void check_lines(const char *kind, int want, void (*check)(const char *, const char *))
 {
-    char path[512];
     size_t bytes;
     char *text;
     int n = 0;
     scratch s;
 
     scratch_begin(&s);
-    snprintf(path, sizeof(path), "%s/tests/golden/lightning.txt", getenv("TRI_TEST_SOURCE"));
-    text = scratch_read(path, &bytes);
+    text = scratch_read(golden_path("lightning.txt"), &bytes);
     for (char *line = text; *line != '\0'; line += strlen(line) + 1) {
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, kind, strlen(kind)) == 0) {

@@ -5,6 +5,7 @@
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
+#include "testing/golden.h"
 
 #define LONGEST 2048
 
@@ -186,15 +187,13 @@ static void check_printed(const char *name, const char *wanted)
 
 static void modules_print_as_torch_s_do(void **state)
 {
-    char path[512], line[256], name[64] = "", wanted[LONGEST] = "";
+    char line[256], name[64] = "", wanted[LONGEST] = "";
     FILE *file;
     int n = 0;
 
     (void)state;
     CHECK_OK(tri_init(NULL));
-    snprintf(path, sizeof(path), "%s/tests/golden/modules.txt", getenv("TRI_TEST_SOURCE"));
-    file = fopen(path, "r");
-    assert_non_null(file);
+    file = golden_open("modules.txt");
     for (bool more = true; more;) {
         more = fgets(line, sizeof(line), file) != NULL;
         if (more && strncmp(line, "== ", 3) != 0) {

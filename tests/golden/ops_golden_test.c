@@ -7,25 +7,13 @@
 #include "base/dtype.h"
 #include "train/graph/step/step.h"
 #include "testing/check.h"
+#include "testing/golden.h"
 #include "testing/op_cases.h"
 
 typedef struct golden {
     FILE *file;
     char line[1 << 16];
 } golden;
-
-static golden golden_open(const char *name)
-{
-    golden g = {0};
-    char path[4096];
-    const char *root = getenv("TRI_TEST_SOURCE");
-
-    snprintf(path, sizeof(path), "%s/tests/golden/%s", root != NULL ? root : ".", name);
-    g.file = fopen(path, "r");
-    if (g.file == NULL)
-        fail_msg("%s cannot be read", path);
-    return g;
-}
 
 static bool next_line(golden *g)
 {
@@ -149,7 +137,7 @@ static void end_case(running *r)
 
 static void compare_all(const char *file, tri_dtype dtype, nearness near)
 {
-    golden g = golden_open(file);
+    golden g = {.file = golden_open(file)};
     running r = {0};
     int cases = 0, arrays = 0;
     char name[64] = "";
@@ -289,7 +277,7 @@ static void begin_second(running *r, const char *name, tri_dtype dtype, tri_tens
 
 static void compare_second(tri_dtype dtype, nearness near)
 {
-    golden g = golden_open("ops_second.txt");
+    golden g = {.file = golden_open("ops_second.txt")};
     running r = {0};
     tri_tensor *second[OP_CASE_INPUTS];
     int cases = 0;

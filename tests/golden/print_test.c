@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "testing/check.h"
+#include "testing/golden.h"
 
 #define TEXT_MAX (1 << 16)
 
@@ -105,17 +106,14 @@ static tri_tensor *read_case(FILE *file, print_case *c)
 
 static void values_look_as_torch_prints_them(void **state)
 {
-    const char *root = getenv("TRI_TEST_SOURCE");
     static print_case c;
-    static char path[4096], got[TEXT_MAX];
+    static char got[TEXT_MAX];
     FILE *file;
     tri_tensor *x;
     int n = 0;
 
     (void)state;
-    snprintf(path, sizeof(path), "%s/tests/golden/print.txt", root != NULL ? root : ".");
-    file = fopen(path, "r");
-    assert_non_null(file);
+    file = golden_open("print.txt");
     while ((x = read_case(file, &c)) != NULL) {
         CHECK_OK(tri_tensor_status(x));
         tri_tensor_text(x, got, sizeof(got));

@@ -8,6 +8,7 @@
 
 #include "train/data/image_view.h"
 #include "testing/check.h"
+#include "testing/golden.h"
 
 enum { SIDE = 512, MOST_NUMBERS = 5 };
 
@@ -171,16 +172,12 @@ static void check_list(const golden_case *g)
 
 static void images_are_those_of_torchvision(void **state)
 {
-    const char *root = getenv("TRI_TEST_SOURCE");
     golden_case g;
-    char path[512];
     FILE *file;
     int n = 0;
 
     (void)state;
-    snprintf(path, sizeof(path), "%s/tests/golden/transforms.txt", root != NULL ? root : ".");
-    file = fopen(path, "r");
-    assert_non_null(file);
+    file = golden_open("transforms.txt");
     for (; read_case(file, &g); n++) {
         make_pixels(&g);
         if (strcmp(g.name, "resized_crop") == 0 || strcmp(g.name, "mirrored_normal") == 0)

@@ -8,6 +8,7 @@
 #include <trireme/models.h>
 
 #include "testing/check.h"
+#include "testing/golden.h"
 
 static void entry_text(const char *model, tri_state_entry entry, char *text, size_t bytes)
 {
@@ -24,14 +25,12 @@ static void entry_text(const char *model, tri_state_entry entry, char *text, siz
 static void check_state(const char *model)
 {
     tri_module *net = tri_model_by_name(model, 10);
-    char path[512], line[256], wanted[256];
+    char line[256], wanted[256];
     int64_t n = 0;
     FILE *file;
 
     CHECK_OK(tri_module_status(net));
-    snprintf(path, sizeof(path), "%s/tests/golden/model_states.txt", getenv("TRI_TEST_SOURCE"));
-    file = fopen(path, "r");
-    assert_non_null(file);
+    file = golden_open("model_states.txt");
     while (fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, model, strlen(model)) != 0 || line[strlen(model)] != ' ')
             continue;

@@ -23,7 +23,7 @@ static const char *folder_at(size_t k)
     char name[64];
 
     snprintf(name, sizeof(name), "folders/%s", folders[k]);
-    return ckpt_golden(name);
+    return golden_path(name);
 }
 
 static void folders_are_shown(void **state)
@@ -135,7 +135,7 @@ static void folders_for_hubs_are_written(void **state)
     assert_int_equal(hash_of(scratch_path(&s, "many")), hash_of(folder_at(10)));
     /* An empty folder is taken, one that is not stays as it is. */
     assert_int_equal(mkdir(scratch_path(&s, "empty"), 0777), 0);
-    CKPT(0, "0 tensors, 0 bytes in ", "convert", ckpt_golden("safetensors/none.safetensors"),
+    CKPT(0, "0 tensors, 0 bytes in ", "convert", golden_path("safetensors/none.safetensors"),
          scratch_path(&s, "empty"), "--to=hub");
     CKPT(1, "many: it is there, and no empty folder", "convert", dir, scratch_path(&s, "many"),
          "--to=hub");
@@ -152,7 +152,7 @@ static void copy_states(scratch *s, const char *name)
     size_t n;
 
     snprintf(from, sizeof(from), "folders/deepspeed-stage1/global_step0/%s", name);
-    bytes = scratch_read(ckpt_golden(from), &n);
+    bytes = scratch_read(golden_path(from), &n);
     scratch_file(s, name, bytes, n);
     free(bytes);
 }
@@ -197,7 +197,7 @@ static void the_checkpoint_that_latest_names_is_taken(void **state)
 
     (void)state;
     scratch_begin(&s);
-    assert_int_equal(symlink(ckpt_golden("checkpoint"), scratch_path(&s, "tag")), 0);
+    assert_int_equal(symlink(golden_path("checkpoint"), scratch_path(&s, "tag")), 0);
     scratch_file(&s, "latest", "tag\n", 4);
     CKPT(0, "step 3, epoch 1, save 0 of its folder\n", "show", s.dir);
     CKPT(0, "tag/step-000000000003: whole, step 3\n", "verify", s.dir);

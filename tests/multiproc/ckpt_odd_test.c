@@ -17,7 +17,7 @@ static void what_is_read_is_not_written(void **state)
 
     (void)state;
     scratch_begin(&s);
-    before = scratch_read(ckpt_golden("torch/state-2.13.pth"), &n);
+    before = scratch_read(golden_path("torch/state-2.13.pth"), &n);
     snprintf(from, sizeof(from), "%s", scratch_file(&s, "from.pth", before, n));
     assert_int_equal(symlink("from.pth", scratch_path(&s, "soft.pth")), 0);
     assert_int_equal(link(from, scratch_path(&s, "hard.pth")), 0);
@@ -36,7 +36,7 @@ static void what_is_read_is_not_written(void **state)
 
 static void only_files_are_read_and_written(void **state)
 {
-    const char *from = ckpt_golden("torch/state-2.13.pth"), *name;
+    const char *from = golden_path("torch/state-2.13.pth"), *name;
     scratch s;
 
     (void)state;
@@ -121,7 +121,7 @@ static void floats_are_converted(void **state)
 
 static void names_are_renamed(void **state)
 {
-    const char *from = ckpt_golden("torch/everything-2.13.pth"), *to;
+    const char *from = golden_path("torch/everything-2.13.pth"), *to;
     scratch s;
 
     (void)state;
@@ -190,7 +190,7 @@ static void a_full_disk_leaves_no_folder(void **state)
     scratch_begin(&s);
     spawn_start(&p,
                 (const char *const[]){"sh", "-c", script, spawn_bin("trireme"),
-                                      ckpt_golden("torch/state-2.13.pth"), scratch_path(&s, "to"),
+                                      golden_path("torch/state-2.13.pth"), scratch_path(&s, "to"),
                                       NULL},
                 NULL);
     assert_int_equal(spawn_wait(&p), 1);

@@ -19,22 +19,22 @@ static void files_are_shown(void **state)
          "weight  f32    2x3              24\n"
          "bias    f32    2                 8\n"
          "2 tensors, 32 bytes\n",
-         "show", ckpt_golden("torch/state-1.13.pth"));
+         "show", golden_path("torch/state-1.13.pth"));
     CKPT(0, ": a file of torch.save, as torch before 1.6 writes it\n", "show",
-         ckpt_golden("torch/state-legacy-1.13.pth"));
+         golden_path("torch/state-legacy-1.13.pth"));
     CKPT(0,
          ": a file of safetensors\n"
          "tensor       dtype  shape         bytes\n"
          "größe \"1\"/\\  f32    1                 4\n"
          "1 tensor, 4 bytes\n",
-         "show", ckpt_golden("safetensors/names.safetensors"));
+         "show", golden_path("safetensors/names.safetensors"));
     CKPT(0, "metadata:\n  format: pt\ntensor ", "show",
-         ckpt_golden("safetensors/types.safetensors"));
+         golden_path("safetensors/types.safetensors"));
     CKPT(0, "u       U64    1                 8  a type that Trireme has not\n", "show",
-         ckpt_golden("safetensors/foreign.safetensors"));
-    CKPT(0, "step 3, epoch 1, save 0 of its folder\n", "show", ckpt_golden("checkpoint"));
-    CKPT(1, "save its state_dict() instead", "show", ckpt_golden("torch/whole-2.13.pth"));
-    CKPT(1, "No such file", "show", ckpt_golden("nothing.pth"));
+         golden_path("safetensors/foreign.safetensors"));
+    CKPT(0, "step 3, epoch 1, save 0 of its folder\n", "show", golden_path("checkpoint"));
+    CKPT(1, "save its state_dict() instead", "show", golden_path("torch/whole-2.13.pth"));
+    CKPT(1, "No such file", "show", golden_path("nothing.pth"));
 }
 
 static void what_is_odd_is_named(void **state)
@@ -51,9 +51,9 @@ static void what_is_odd_is_named(void **state)
 
     (void)state;
     for (size_t k = 0; k < sizeof(lines) / sizeof(lines[0]); k++)
-        CKPT(0, lines[k], "show", ckpt_golden("torch/everything-2.13.pth"));
-    CKPT(0, "0  sparse: save its to_dense()\n", "show", ckpt_golden("torch/odd-tensors-2.13.pth"));
-    CKPT(1, "tensor quantized is of qint8", "convert", ckpt_golden("torch/odd-tensors-2.13.pth"),
+        CKPT(0, lines[k], "show", golden_path("torch/everything-2.13.pth"));
+    CKPT(0, "0  sparse: save its to_dense()\n", "show", golden_path("torch/odd-tensors-2.13.pth"));
+    CKPT(1, "tensor quantized is of qint8", "convert", golden_path("torch/odd-tensors-2.13.pth"),
          "/dev/null/x.safetensors");
 }
 
@@ -103,8 +103,8 @@ static void tensors_go_there_and_back(void **state)
         char *first, *second;
         size_t n, m;
 
-        CKPT(0, "18 left out: not below state_dict.", "convert", ckpt_golden(torch[k]), a);
-        assert_same_tensors(a, ckpt_golden(torch[k]), "state_dict.");
+        CKPT(0, "18 left out: not below state_dict.", "convert", golden_path(torch[k]), a);
+        assert_same_tensors(a, golden_path(torch[k]), "state_dict.");
         CKPT(0, "8 tensors, 344 bytes in ", "convert", a, b);
         assert_same_tensors(a, b, "");
         CKPT(0, "8 tensors, 344 bytes in ", "convert", b, c);
@@ -115,19 +115,19 @@ static void tensors_go_there_and_back(void **state)
         free(first);
         free(second);
     }
-    CKPT(0, "0 tensors, 0 bytes in ", "convert", ckpt_golden("safetensors/none.safetensors"), b);
+    CKPT(0, "0 tensors, 0 bytes in ", "convert", golden_path("safetensors/none.safetensors"), b);
     CKPT(0, "0 tensors, 0 bytes in ", "convert", b, a);
-    CKPT(0, "4 tensors, 332 bytes in ", "convert", ckpt_golden("checkpoint"), b);
-    assert_same_tensors(ckpt_golden("checkpoint/step-000000000003/model.safetensors"), b, "");
-    CKPT(0, "1 tensor, 8 bytes in ", "convert", ckpt_golden(torch[0]), a, "--prefix=list.");
-    CKPT(1, "tensor types.uint16 is of uint16", "convert", ckpt_golden(torch[0]), a, "--all");
-    CKPT(1, "no tensor's name begins with zz", "convert", ckpt_golden(torch[0]), a, "--prefix=zz");
+    CKPT(0, "4 tensors, 332 bytes in ", "convert", golden_path("checkpoint"), b);
+    assert_same_tensors(golden_path("checkpoint/step-000000000003/model.safetensors"), b, "");
+    CKPT(0, "1 tensor, 8 bytes in ", "convert", golden_path(torch[0]), a, "--prefix=list.");
+    CKPT(1, "tensor types.uint16 is of uint16", "convert", golden_path(torch[0]), a, "--all");
+    CKPT(1, "no tensor's name begins with zz", "convert", golden_path(torch[0]), a, "--prefix=zz");
     /* as Lightning writes it: below "state_dict", where tri_load finds the prefix, too */
-    CKPT(0, "2 tensors, 32 bytes in ", "convert", ckpt_golden("torch/lightning-2.13.pth"), a,
+    CKPT(0, "2 tensors, 32 bytes in ", "convert", golden_path("torch/lightning-2.13.pth"), a,
          "--prefix=model.");
-    assert_same_tensors(a, ckpt_golden("torch/lightning-2.13.pth"), "state_dict.model.");
-    CKPT(0, "1 tensor, 8 bytes in ", "convert", ckpt_golden(torch[0]), a, "--prefix=list.");
-    CKPT(1, "not a file", "convert", ckpt_golden(torch[0]), f.dir, "--to=torch");
+    assert_same_tensors(a, golden_path("torch/lightning-2.13.pth"), "state_dict.model.");
+    CKPT(0, "1 tensor, 8 bytes in ", "convert", golden_path(torch[0]), a, "--prefix=list.");
+    CKPT(1, "not a file", "convert", golden_path(torch[0]), f.dir, "--to=torch");
     /* A failure leaves what was there, and nothing else. */
     CKPT(0, "1 tensor, 8 bytes", "show", a);
     assert_int_equal(scratch_count(f.dir), 3);
@@ -153,17 +153,17 @@ static void damage_is_found(void **state)
 
     (void)state;
     scratch_begin(&f);
-    CHECK_OK(tri_torch_open(ckpt_golden("torch/everything-2.13.pth"), &file));
+    CHECK_OK(tri_torch_open(golden_path("torch/everything-2.13.pth"), &file));
     at = tri_torch_find(file, "state_dict.plain")->file_offset;
     tri_torch_close(file);
-    bytes = (unsigned char *)scratch_read(ckpt_golden("torch/everything-2.13.pth"), &n);
+    bytes = (unsigned char *)scratch_read(golden_path("torch/everything-2.13.pth"), &n);
     bytes[at + 95] ^= 1;
     scratch_file(&f, "cut.pth", bytes, n - 100);
     scratch_file(&f, "bad.pth", bytes, n);
     free(bytes);
     snprintf(path, sizeof(path), "%s/bad.pth", f.dir);
     snprintf(text, sizeof(text), "offset %" PRIu64 ": the 96 bytes of storage", at);
-    CKPT(0, "26 tensors", "verify", ckpt_golden("torch/everything-2.13.pth"));
+    CKPT(0, "26 tensors", "verify", golden_path("torch/everything-2.13.pth"));
     CKPT(1, text, "verify", path);
     CKPT(1, "5 damaged, 0 with NaN or Inf\n", "verify", path);
     snprintf(to, sizeof(to), "%s/to.safetensors", f.dir);
@@ -172,7 +172,7 @@ static void damage_is_found(void **state)
     assert_int_equal(scratch_count(f.dir), 2);
     CHECK_OK(tri_safetensors_write(to, &odd, 1, NULL, 0));
     CKPT(0, "tensor odd?: 1 NaN, 1 Inf\n", "verify", to);
-    CKPT(0, "step-000000000003: whole, step 3\n", "verify", ckpt_golden("checkpoint"));
+    CKPT(0, "step-000000000003: whole, step 3\n", "verify", golden_path("checkpoint"));
     CKPT(1, "a folder without weights", "verify", f.dir);
     scratch_end(&f);
 }
@@ -194,7 +194,7 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
         snprintf(to, sizeof(to), "%s/%s", f.dir, k == 0 ? "x.safetensors" : "x.pth");
         spawn_start(&s,
                     (const char *const[]){"sh", "-c", script, spawn_bin("trireme"),
-                                          ckpt_golden(from[k]), to, NULL},
+                                          golden_path(from[k]), to, NULL},
                     NULL);
         assert_int_equal(spawn_wait(&s), 1);
         assert_non_null(strstr(SPAWN_ERR(&s), "File too large"));
@@ -207,7 +207,7 @@ static void a_disk_that_is_full_leaves_nothing(void **state)
                                     k == 0 ? "exec \"$0\" ckpt show \"$1\" >/dev/full"
                                            : "exec \"$0\" ckpt show \"$1\" >&-",
                                     spawn_bin("trireme"),
-                                    ckpt_golden(from[0]),
+                                    golden_path(from[0]),
                                     NULL};
 
         spawn_start(&s, argv, NULL);

@@ -7,6 +7,8 @@
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
+#define GOLDEN_FOLDER "parity/"
+#include "testing/golden.h"
 #include "testing/spawn.h"
 
 #define STEPS 10
@@ -14,16 +16,6 @@
 /* Biases of keys do not change what attention gives, so their gradients are nothing but rounding,
  * which AdamW divides by its own size (and 1e-8). */
 #define KEY_BIAS_BOUND 1e-9
-
-static const char *golden(const char *name)
-{
-    static char paths[4][512];
-    static int next;
-    char *path = paths[next++ % 4];
-
-    snprintf(path, sizeof(paths[0]), "%s/tests/golden/parity/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
 
 static void read_losses(const char *path, double *losses)
 {
@@ -88,7 +80,7 @@ static void check_results(const char *wanted_file, const char *losses_path,
     double losses[STEPS];
 
     CHECK_OK(tri_safetensors_open(weights_path, &ours));
-    CHECK_OK(tri_safetensors_open(golden(wanted_file), &theirs));
+    CHECK_OK(tri_safetensors_open(golden_path(wanted_file), &theirs));
     assert_int_equal(tri_safetensors_count(ours) + 1, tri_safetensors_count(theirs));
     for (int64_t i = 0; i < tri_safetensors_count(theirs); i++) {
         const tri_safetensors_entry *b = tri_safetensors_at(theirs, i);
@@ -122,7 +114,7 @@ static void check_first_loss(const char *wanted_file, const char *losses_path)
     double losses[STEPS], wanted[STEPS];
     tri_safetensors *theirs;
 
-    CHECK_OK(tri_safetensors_open(golden(wanted_file), &theirs));
+    CHECK_OK(tri_safetensors_open(golden_path(wanted_file), &theirs));
     memcpy(wanted, tri_safetensors_find(theirs, "losses")->data, sizeof(wanted));
     read_losses(losses_path, losses);
     if (!(fabs(losses[0] - wanted[0]) <= 1e-6))
@@ -147,9 +139,9 @@ static void run_parity(const char *workers, const setup *u, const char *dtype)
                                       "--model",
                                       u->model,
                                       "--init",
-                                      golden(u->init),
+                                      golden_path(u->init),
                                       "--data",
-                                      golden(u->data),
+                                      golden_path(u->data),
                                       u->with[0],
                                       u->with[1],
                                       u->with[2],

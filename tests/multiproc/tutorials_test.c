@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "testing/check.h"
+#include "testing/golden.h"
 #include "testing/scratch.h"
 #include "testing/spawn.h"
 #include "testing/trirun_job.h"
@@ -367,14 +368,13 @@ static size_t lines_of(const char *text, int rank, char *lines_out, size_t bytes
 /* c10d_calls.txt is what the calls of PyTorch leave behind. */
 static void every_call_of_c10d_gives_what_pytorchs_gives(void **state)
 {
-    char path[400], wanted[4096], got[4096];
+    char wanted[4096], got[4096];
     size_t bytes, total = 0;
     char *golden;
     trirun_job j;
 
     (void)state;
-    snprintf(path, sizeof(path), "%s/tests/golden/c10d_calls.txt", getenv("TRI_TEST_SOURCE"));
-    golden = scratch_read(path, &bytes);
+    golden = scratch_read(golden_path("c10d_calls.txt"), &bytes);
     TRIRUN_START(&j, "--nproc_per_node=3", spawn_bin("c10d_calls"));
     expect_success(&j.run);
     for (int rank = 0; rank < 3; rank++) {

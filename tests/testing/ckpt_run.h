@@ -9,18 +9,8 @@
 #include <string.h>
 
 #include "testing/check.h"
+#include "testing/golden.h"
 #include "testing/spawn.h"
-
-/* A golden file. Good for the next seven calls. */
-static inline const char *ckpt_golden(const char *name)
-{
-    static char paths[8][400];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof(paths[0]), "%s/tests/golden/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
 
 /* Runs `trireme ckpt` with these words, up to the first NULL, looks for its exit status, and for a
  * text in what it prints. */

@@ -10,16 +10,9 @@
 
 #include <trireme/torch_file.h>
 
+#define GOLDEN_FOLDER "torch/"
+#include "testing/golden.h"
 #include "testing/memory_file.h"
-
-/* Of tests/golden/torch; until the next call. */
-static inline const char *golden_path(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s/tests/golden/torch/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
 
 static inline tri_status read_named(tri_torch_file *file, const char *name, void *data,
                                     size_t bytes)

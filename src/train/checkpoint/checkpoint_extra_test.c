@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "train/checkpoint/format.h"
+#include "testing/golden.h"
 #include "testing/scratch.h"
 
 /* An extra of two tensors that have this value. */
@@ -228,12 +229,11 @@ static void checkpoints_of_earlier_releases_are_read(void **state)
         tri_nn_sequential(tri_nn_linear(6, 8, NULL), tri_nn_relu(), tri_nn_linear(8, 3, NULL));
     tri_optimizer *opt = tri_adamw(net, 0.01, &(tri_adam_options){.amsgrad = true});
     tri_checkpoint *checkpoint;
-    char path[512], text[24];
+    char text[24];
     uint64_t hash;
 
     (void)state;
-    snprintf(path, sizeof(path), "%s/tests/golden/checkpoint", getenv("TRI_TEST_SOURCE"));
-    CHECK_OK(tri_checkpoint_open(path, &checkpoint));
+    CHECK_OK(tri_checkpoint_open(golden_path("checkpoint"), &checkpoint));
     assert_int_equal(tri_checkpoint_step(checkpoint), 3);
     assert_int_equal(tri_checkpoint_epoch(checkpoint), 1);
     assert_string_equal(tri_checkpoint_metadata(checkpoint, "best"), "0.5");

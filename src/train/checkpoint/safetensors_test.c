@@ -7,6 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+#define GOLDEN_FOLDER "safetensors/"
+#include "testing/golden.h"
 #include "testing/scratch.h"
 
 static const struct {
@@ -71,14 +73,6 @@ static void make_golden(tri_safetensors_entry entries[GOLDEN], char data[GOLDEN]
             put_value(golden[k].dtype, (int)((size_t)k * 37 + i * 11) % 100 - 50,
                       data[k] + i * size);
     }
-}
-
-static const char *golden_path(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s/tests/golden/safetensors/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
 }
 
 static void files_of_the_python_package_are_read(void **state)

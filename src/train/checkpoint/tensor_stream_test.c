@@ -4,17 +4,10 @@
 #include <trireme/nn.h>
 
 #include "base/alloc.h"
+#include "testing/golden.h"
 #include "testing/scratch.h"
 #include "train/checkpoint/convert.h"
 #include "train/checkpoint/tensor_stream.h"
-
-static const char *golden_path(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s/tests/golden/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
 
 static const char *const folders[] = {
     "folders/hub-safetensors",

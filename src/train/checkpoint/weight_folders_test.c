@@ -5,16 +5,10 @@
 #include <trireme/nn.h>
 
 #include "base/alloc.h"
+#define GOLDEN_FOLDER "folders/"
+#include "testing/golden.h"
 #include "testing/scratch.h"
 #include "train/checkpoint/weights.h"
-
-static const char *golden_path(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s/tests/golden/folders/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
 
 static tri_module *network(void)
 {

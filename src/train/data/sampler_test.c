@@ -8,22 +8,12 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "testing/check.h"
-
-static FILE *open_golden(const char *name)
-{
-    char path[512];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/tests/golden/%s", getenv("TRI_TEST_SOURCE"), name);
-    file = fopen(path, "r");
-    assert_non_null(file);
-    return file;
-}
+#include "testing/golden.h"
 
 static void shares_are_those_of_torch(void **state)
 {
     int length, replicas, rank, shuffle, drop, seed, epoch, n, lines = 0;
-    FILE *file = open_golden("sampler.txt");
+    FILE *file = golden_open("sampler.txt");
 
     (void)state;
     while (fscanf(file, "%d %d %d %d %d %d %d %d", &length, &replicas, &rank, &shuffle, &drop,
@@ -114,7 +104,7 @@ static void check_line(FILE *file, tri_sampler *sampler, int64_t epoch, int n)
 
 static void random_and_weighted_ones_are_those_of_torch(void **state)
 {
-    FILE *file = open_golden("samplers.txt");
+    FILE *file = golden_open("samplers.txt");
     long live = trii_alloc_live();
     int lines[2] = {0}, replacement, seed, epoch, n;
     long long length, count;

@@ -1,6 +1,8 @@
 /* engine_foreign_test.c - engines that go on from what DeepSpeed itself has saved, and what is not
  * there. Golden folders: tests/golden/make_deepspeed_folders.py. */
+#define GOLDEN_FOLDER "folders/"
 #include "testing/engine_ranks.h"
+#include "testing/golden.h"
 
 typedef struct job {
     const char *dir;
@@ -11,14 +13,6 @@ typedef struct job {
     int64_t steps, micro_steps;
     bool same[MAX_RANKS]; /* as tri_load makes them */
 } job;
-
-static const char *golden(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof(path), "%s/tests/golden/folders/%s", getenv("TRI_TEST_SOURCE"), name);
-    return path;
-}
 
 static tri_module *network(void)
 {
@@ -76,7 +70,7 @@ static void weights_and_counters_are_taken(void **state)
     (void)state;
     for (int size = 1; size <= 3; size++) {
         for (int stage = 0; stage <= 3; stage += 3) {
-            job j = {.dir = golden("deepspeed-run"), .stage = stage, .opt = {0}};
+            job j = {.dir = golden_path("deepspeed-run"), .stage = stage, .opt = {0}};
             rank ranks[MAX_RANKS];
 
             j.opt.no_optimizer_states = true;
@@ -100,7 +94,7 @@ static void weights_alone_leave_the_counters(void **state)
 
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(names); i++) {
-        job j = {.dir = golden(names[i]), .stage = 2, .opt = {.load_module_only = true}};
+        job j = {.dir = golden_path(names[i]), .stage = 2, .opt = {.load_module_only = true}};
         rank ranks[MAX_RANKS];
 
         run_ranks(ranks, 2, run_engine, &j);
@@ -128,7 +122,7 @@ static void what_cannot_be_gone_on_from_is_said(void **state)
     for (size_t i = 0; i < TRII_COUNT_OF(rows); i++) {
         for (int size = 1; size <= 2; size++) {
             rank ranks[MAX_RANKS];
-            job j = {.dir = golden("deepspeed-run"), .stage = 3};
+            job j = {.dir = golden_path("deepspeed-run"), .stage = 3};
             scratch s;
 
             scratch_begin(&s);
@@ -150,7 +144,7 @@ static void what_cannot_be_gone_on_from_is_said(void **state)
 static void a_tag_that_is_not_there_is_not_found(void **state)
 {
     rank ranks[MAX_RANKS];
-    job j = {.dir = golden("deepspeed-run"), .tag = "best"};
+    job j = {.dir = golden_path("deepspeed-run"), .tag = "best"};
 
     (void)state;
     run_ranks(ranks, 2, run_engine, &j);
