@@ -341,6 +341,29 @@ static void rows_are_of_one_step_where_a_file_ends_earlier(void **state)
     scratch_end(&s);
 }
 
+/* As on a disk that was full. */
+static void a_run_that_is_cut_is_drawn_if_no_other_is(void **state)
+{
+    static const char whole[] = HEAD EVENT("forward", 0, 10, 0, 1);
+    static const char cut[] =
+        EVENT("forward", 100, 10, 0, 2) EVENT("backward", 110, 10, 0, 2) ",{\"name\":\"cut";
+    const char *in, *out;
+    char both[2 * sizeof(whole) + sizeof(cut)];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    out = scratch_path(&s, "t.svg");
+    for (int runs = 1; runs <= 2; runs++) {
+        int n = snprintf(both, sizeof(both), "%s%s", runs == 2 ? whole : HEAD, cut);
+
+        in = scratch_file(&s, "t.json", both, (size_t)n);
+        assert_int_equal(plot("--timeline", in, "-o", out, NULL), 0);
+        assert_string_equal(said, runs == 2 ? "run 1 of 2\n" : "run 2 of 2 (training)\n");
+    }
+    scratch_end(&s);
+}
+
 /* Each calls operations 1 and 2 on its only device. */
 static void ranks_of_one_device_have_no_pieces(void **state)
 {
@@ -411,6 +434,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(clocks_of_hosts_are_made_one),
     cmocka_unit_test(rows_are_of_one_step_where_a_file_ends_earlier),
     cmocka_unit_test(ranks_of_one_device_have_no_pieces),
+    cmocka_unit_test(a_run_that_is_cut_is_drawn_if_no_other_is),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

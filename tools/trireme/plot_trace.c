@@ -41,6 +41,7 @@ typedef struct process_run {
 typedef struct reader {
     const char *path; /* of the file that is read */
     int file;         /* and which of all it is */
+    bool cut;         /* in the middle of a line, and so of its last run */
     trace_event *events;
     int64_t *runs; /* [event] */
     int n, room;
@@ -253,8 +254,10 @@ static tri_status read_events(reader *r, const trii_mapping *map)
         if (bytes == 0 || (bytes == 1 && (*from == '[' || *from == ']')))
             continue;
         event = json_loadb(from, bytes, 0, NULL);
-        if (event == NULL && newline == NULL)
-            return TRI_OK; /* cut short */
+        if (event == NULL && newline == NULL) {
+            r->cut = true;
+            return TRI_OK;
+        }
         status = add_line(r, line, event);
         json_decref(event);
         if (status != TRI_OK)
@@ -316,6 +319,8 @@ static tri_status choose(reader *r, int from, int64_t number, double by)
 
     for (int first = from; first < r->n; first = run.end) {
         run = run_at(r, first);
+        if (r->cut && run.end == r->n)
+            run.worth = 1; /* less than any other */
         if (number > 0 ? r->runs[first] == number : run.worth >= best.worth && run.begin <= by)
             best = run;
     }
@@ -542,6 +547,7 @@ static tri_status read_file(reader *r, const char *path, int64_t number, double 
     if (status != TRI_OK)
         return status;
     r->path = path;
+    r->cut = false;
     status = read_events(r, &map);
     trii_mapping_close(&map);
     for (int i = from; i < r->n; i++)
