@@ -213,7 +213,7 @@ static void check_one_pass(const line *l, int channels, uint64_t *draws)
         int height = i % 8 == 0 ? (int)w.height : 1 + (int)(scratch_random(draws) % 70);
         int width = i % 8 < 2 ? (int)w.width : 1 + (int)(scratch_random(draws) % 70);
         trii_resizing r = {w, height, width, draw_part(draws, height, width, i < 20)};
-        size_t n = (size_t)(height * width * channels);
+        size_t n = (size_t)height * (size_t)width * (size_t)channels;
         size_t row = (size_t)r.part.width * (size_t)channels;
         uint8_t *dst = malloc((size_t)r.part.height * row), *wanted = malloc(n);
 
