@@ -6,6 +6,7 @@
  * groups do not wait for each other.
  */
 /* build: leaf */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -188,6 +189,7 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
         *group_out = trii_group_non_member();
         return TRI_OK;
     }
+    assert(wishes != NULL && sub.own_world_ranks != NULL); /* else meet_with_room fails */
     choose(group, wishes, &sub);
     trii_free(wishes);
     snprintf(text, sizeof(text), "split/%d/%d", n, color);
