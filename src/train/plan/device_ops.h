@@ -162,7 +162,7 @@ typedef struct trii_device_ops {
     /* May this element-wise node be fused with others? */
     bool (*chains)(const trii_ir *ir, const trii_ir_node *node);
     /* May the node, the only reader of an output of the group, be computed by the group's kernel?
-     * (An addition or ReLU after a normalisation.) */
+     * (An addition or ReLU after a normalisation; what is added to a product.) */
     bool (*absorbs)(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
     /* May the node `before`, whose output `node` reads, be computed by node's kernel? Other readers
      * of that output then get it from this kernel. (The gradient of a ReLU before that of a

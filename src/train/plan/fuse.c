@@ -166,15 +166,14 @@ static bool join_producer(const fuse *f, int32_t n, bool chains)
                     f->ir->values[node->in[i]].output >= 0 ||
                     !f->device->absorbs(f->ir, group, node))
                     continue;
-                up = false;
             } else {
                 if (!chains || group->kind != TRII_GROUP_CHAIN ||
                     !trii_type_same_shape(type, group_type(f->ir, group)))
                     continue;
-                up = can_move_up(f, node, g);
-                if (!up && !down)
-                    continue;
             }
+            up = can_move_up(f, node, g);
+            if (!up && !down)
+                continue;
             join(f, n, g);
             if (!up) {
                 group->position = n * TRII_POSITION_STEP;

@@ -110,6 +110,11 @@ static bool cpu_supports(const trii_ir *ir, const trii_ir_node *node)
                    : !trii_cpu_product_widens(ir, node);
 }
 
+static bool cpu_absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *node)
+{
+    return trii_cpu_norm_absorbs(ir, group, node) || trii_cpu_product_absorbs(ir, group, node);
+}
+
 static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                         trii_layouts *want)
 {
@@ -196,7 +201,7 @@ const trii_device_ops trii_device_cpu = {
     .supports = cpu_supports,
     .compile = cpu_compile,
     .chains = trii_cpu_chains,
-    .absorbs = trii_cpu_norm_absorbs,
+    .absorbs = cpu_absorbs,
     .absorbs_before = trii_cpu_norm_absorbs_before,
     .sums = trii_onednn_conv_sums,
     .layouts = cpu_layouts,

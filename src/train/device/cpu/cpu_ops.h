@@ -60,6 +60,8 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
 /* products.c: whether it is a matmul of bf16 whose leading dimensions only the loops for f32
  * support: each side has some that the other lacks. */
 bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node);
+/* products.c: absorbs of trii_device_ops. */
+bool trii_cpu_product_absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
 /* fallback.c: runs the operation's reference kernel, all plain. */
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;

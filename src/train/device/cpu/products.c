@@ -219,8 +219,9 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, bool linea
         return trii_cpu_fallback_compile(ir, group, kernel_out);
     if (is_large(o)) {
         const int args[5] = {a, b, bias, group->n_in, group->n_in + group->n_out};
+        const char *name = linear ? "linear:sgemm" : "matmul:sgemm";
 
-        return trii_cpu_large_product(shape, args, linear ? "linear:sgemm" : "matmul:sgemm",
+        return trii_cpu_large_product(shape, args, shape->sum ? "matmul:sgemm+add" : name,
                                       kernel_out);
     }
     p = trii_alloc(1,
@@ -368,6 +369,42 @@ static void describe(const trii_ir *ir, const trii_ir_node *node,
         describe_matmul(ir, node, layout, o, l);
 }
 
+/* What else an addition adds. */
+static int32_t other_operand(const trii_ir_node *add, int32_t value)
+{
+    return add->in[add->in[0] == value ? 1 : 0];
+}
+
+/* A product this deep is summed in registers before anything is added to it (dnnl_sgemm divides
+ * deeper ones), and so the sum has the bits of an addition afterwards. Deeper ones gain less. */
+#define SUM_K 256
+
+/* The gradient of a weight by one more micro-batch, and its sum with those before. What it is added
+ * to must be there before the product, which would otherwise run later and keep its operands. */
+bool trii_cpu_product_absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *add)
+{
+    const trii_layout *const plain[3] = {NULL, NULL, NULL};
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    const trii_ir_value *to;
+    int32_t other;
+    operands o;
+    lead l;
+
+    if (group->n_nodes != 1 || add->op != &trii_op_add || node->op != &trii_op_matmul ||
+        trii_out_type(ir, node, 0)->ndim != 2 || !trii_node_f32(ir, node) ||
+        !trii_type_same_shape(trii_in_type(ir, add, 0), trii_in_type(ir, add, 1)) ||
+        ir->values[add->out[0]].bound)
+        return false;
+    other = other_operand(add, node->out[0]);
+    if (other == node->out[0] || other == node->in[0] || other == node->in[1])
+        return false;
+    to = &ir->values[other];
+    describe(ir, node, plain, &o, &l);
+    return is_large(&o) && o.shape.k <= SUM_K && to->type.dtype == TRI_DTYPE_F32 && to->node >= 0 &&
+           ir->nodes[to->node].op->op_class != TRII_CLASS_HOST &&
+           ir->groups[ir->nodes[to->node].group]->position < group->position;
+}
+
 bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node)
 {
     const trii_layout *const plain[3] = {NULL, NULL, NULL};
@@ -442,12 +479,12 @@ static void layouts(const trii_ir *ir, const trii_group *group, const trii_layou
 {
     const trii_ir_node *node = &ir->nodes[group->nodes[0]];
     int at[2] = {trii_group_in(group, node->in[0]), trii_group_in(group, node->in[1])};
-    int c = trii_group_out(group, node->out[0]);
+    int c = 0; /* the only one */
     const trii_layout *layout[3] = {NULL, NULL, NULL};
     operands o;
     lead l;
 
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < (group->n_nodes > 1 ? 2 : 3); k++) { /* a sum is plain, as its parts */
         const trii_layout *offered = k < 2 ? have[at[k]] : group->out_layout[c];
         bool both = at[0] == at[1] && k < 2;
 
@@ -477,12 +514,15 @@ static tri_status product_compile(const trii_ir *ir, const trii_group *group,
     const trii_layout *const layout[3] = {
         group->in_layout[trii_group_in(group, node->in[0])],
         group->in_layout[trii_group_in(group, node->in[1])],
-        group->out_layout[trii_group_out(group, node->out[0])],
+        group->out_layout[0],
     };
     operands o;
     lead l;
 
     describe(ir, node, layout, &o, &l);
+    o.shape.sum = group->n_nodes > 1;
+    if (o.shape.sum)
+        o.bias = other_operand(&ir->nodes[group->nodes[1]], o.c);
     if (linear && o.shape.k == 0)
         return trii_cpu_fallback_compile(ir, group, kernel_out);
     return compile(ir, group, linear, &o, kernel_out);

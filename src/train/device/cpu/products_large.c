@@ -6,8 +6,12 @@
  * primitives compile for each number of rows, and so for each length of a sequence. It is slow
  * where the right side is in columns, as it is in linear layers: those are transposed a panel at a
  * time, into scratch that stays in the second-level cache.
+ *
+ * A product that is added to a matrix (the gradient of one more micro-batch) is added where that
+ * matrix lies, if nothing else reads it: the sum is not another pass over both.
  */
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_parallel.h"
@@ -27,6 +31,7 @@ typedef struct large {
     trii_product_cut cut; /* parts of a product, for the threads; or, */
     int64_t batch_parts;  /* if there are enough products, parts of their number */
     int64_t panel;        /* columns of b transposed at a time; 0 = as it is */
+    uint64_t in_place;    /* of base: c may lie on what it is added to */
 } large;
 
 typedef struct large_run {
@@ -50,6 +55,17 @@ static void add_bias(const large_run *run, const trii_rectangle *r)
     }
 }
 
+/* What the product is added to, which the plan may not have been able to give to it. */
+static void begin_sum(const large_run *run, const trii_rectangle *r)
+{
+    const large *l = run->l;
+    const float *from = run->args[l->arg[2]];
+
+    for (int64_t i = r->row; i < r->row + r->rows && from != run->c; i++)
+        memcpy(run->c + i * l->s.c_row + r->column, from + i * l->s.c_row + r->column,
+               (size_t)r->columns * sizeof(float));
+}
+
 static int multiply(const large_run *run, const trii_rectangle *r, const float *b, int64_t b_row,
                     int64_t b_col)
 {
@@ -64,7 +80,8 @@ static int multiply(const large_run *run, const trii_rectangle *r, const float *
                             .b_row = b_row,
                             .b_col = b_col,
                             .c = run->c + r->row * s->c_row + r->column,
-                            .c_row = s->c_row};
+                            .c_row = s->c_row,
+                            .add = s->sum};
     int failed = trii_onednn_sgemm(&args);
 
     if (failed == 0 && s->bias)
@@ -108,6 +125,8 @@ static void run_parts(void *ctx, int64_t begin, int64_t end)
 
         if (r.rows == 0 || r.columns == 0)
             continue;
+        if (s->sum)
+            begin_sum(run, &r);
         if (l->panel > 0)
             note(run,
                  multiply_panels(run, &r, (float *)run->args[l->arg[4]] + i * l->panel * s->k));
@@ -172,6 +191,8 @@ tri_status trii_cpu_large_product(const trii_matmul_shape *shape, const int args
     for (int i = 0; i < 5; i++)
         l->arg[i] = args[i];
     l->base = (trii_kernel){.name = name, .run = large_execute, .destroy = trii_cpu_kernel_free};
+    l->in_place = shape->sum ? UINT64_C(1) << args[2] : 0;
+    l->base.in_place = shape->sum ? &l->in_place : NULL;
     l->batch_parts = shape->batch >= threads && shape->batch > 1 ? threads : 1;
     l->cut = trii_product_cut_for(shape->m, shape->n, threads, copied);
     /* the library divides what we do not, and then makes copies itself */

@@ -18,6 +18,7 @@ typedef struct trii_matmul_shape {
     int64_t a_batch, b_batch; /* elements from one matrix to the next; 0 = one for all */
     int64_t c_row, c_batch;
     bool bias;               /* f32 */
+    bool sum;                /* products_large.c: + a matrix [m, n], plain as c, not a bias */
     bool b_is_f32, c_is_f32; /* a in bf16: b in f32 is rounded */
 } trii_matmul_shape;
 
