@@ -22,6 +22,7 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
                                     .n = all->n / all->block,
                                     .heads = true};
     trii_step *step = trii_step_current();
+    const trii_random_part *outer = NULL; /* of a module that this one is in */
     tri_tensor *copy[INPUTS];
 
     if (cut->takes == TRI_WHOLE && n_in > 0)
@@ -39,11 +40,13 @@ static void attention_forward(tri_module *self, tri_tensor *const *in, int n_in,
         else
             copy[i] = tri_dist_copy_to(in[i], cut->group);
     }
-    if (step != NULL)
+    if (step != NULL) {
+        outer = trii_recorder_of(step)->scopes.random_part;
         trii_recorder_of(step)->scopes.random_part = &heads;
+    }
     self->type->forward(self, n_in <= INPUTS ? copy : in, n_in, out, n_out);
     if (step != NULL)
-        trii_recorder_of(step)->scopes.random_part = NULL;
+        trii_recorder_of(step)->scopes.random_part = outer;
 }
 
 static void keep_heads(tri_module *self)

@@ -352,8 +352,8 @@ static tri_status find_all_sharers(const parallelizing *p)
     tri_status status = TRI_OK;
 
     for (int i = 0; i < p->matches.n && status == TRI_OK; i++) {
-        if (has_copies(p->cuts[i]))
-            status = find_sharers(p, i);
+        if (has_copies(p->cuts[i])) /* before any of them goes on to the next group */
+            status = trii_ranks_agree(p->group, find_sharers(p, i));
     }
     return status;
 }
