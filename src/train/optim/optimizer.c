@@ -579,6 +579,14 @@ static tri_status update(tri_optimizer *o, trii_step *step)
     return status;
 }
 
+static TRII_NOINLINE void tell_stages(const tri_optimizer *o)
+{
+    o->stages->is_updated = true;
+    for (int i = 0; i < o->n_params; i++) /* they may be of several pipelines */
+        if (o->params[i].tensor->staged != NULL)
+            o->params[i].tensor->staged->of->is_updated = true;
+}
+
 static tri_status step_with(tri_optimizer *o, tri_tensor *found, const trii_given *given)
 {
     trii_step *step;
@@ -591,6 +599,8 @@ static tri_status step_with(tri_optimizer *o, tri_tensor *found, const trii_give
     step = trii_step_current();
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (TRII_UNLIKELY(o->stages != NULL))
+        tell_stages(o);
     o->found = found;
     o->given = given;
     status = update(o, step);

@@ -21,6 +21,7 @@ typedef struct trii_stages {
     tri_group *group; /* the ranks that have stages; a reference */
     int64_t count;    /* entries of the state of the whole network */
     bool is_wide;     /* some parameter is f64 */
+    bool is_updated;  /* an optimizer has stepped over some of this rank's */
     /* [count]; those of this rank are in the order of the pipeline's own state */
     trii_stages_entry *entries;
 } trii_stages;

@@ -9,6 +9,12 @@
 #include "train/graph/step/step.h"
 #include "train/parallel/pipeline/pipeline_schedule.h"
 
+/* pipeline_updates.c: what the ranks of the stages so far know. */
+typedef struct trii_pipeline_updates {
+    bool any;    /* some optimizer has updated parameters of one */
+    int without; /* 1 + a rank that trains and has no optimizer; 0: none is known */
+} trii_pipeline_updates;
+
 typedef struct trii_pipeline {
     trii_pipeline_shape shape;
     int rank, n_local;
@@ -26,7 +32,10 @@ typedef struct trii_pipeline {
     int n_skips;
     struct trii_pipeline_tie *ties; /* pipeline_ties.h */
     int n_ties;
-    uint64_t generation;     /* of the step in which it last recorded */
+    uint64_t generation;           /* of the step in which it last recorded */
+    trii_pipeline_updates updates; /* of this pass */
+    int n_trained;                 /* passes in training before the first update */
+    bool has_warned;
     tri_module *taken_apart; /* owned: what is left of the network of tri_pipeline_split, or NULL */
 } trii_pipeline;
 
@@ -80,6 +89,7 @@ typedef struct trii_pipeline_note {
     trii_pipeline_call call;
     int64_t rows;              /* of the whole batch */
     trii_pipeline_drawn drawn; /* of the first micro-batch's note */
+    trii_pipeline_updates updates;
     trii_type type;
     bool requires_grad;
 } trii_pipeline_note;
@@ -97,6 +107,11 @@ static inline int trii_pipeline_tag(const trii_pipeline *p, const trii_pipeline_
 {
     return edge->number * p->shape.microbatches + microbatch;
 }
+
+/* Around the actions of a pass in training; join with each note. */
+void trii_pipeline_updates_begin(trii_pipeline *p);
+void trii_pipeline_updates_join(trii_pipeline *p, const trii_pipeline_updates *before);
+void trii_pipeline_updates_end(trii_pipeline *p);
 
 /* Both block; the receiver until the stage `from` has recorded its forward. */
 tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_edge *edge,

@@ -22,7 +22,9 @@ enum {
     ROWS,
     RANDOMS,
     FEATURES, /* of them */
-    REQUIRES_GRAD = FEATURES + sizeof(trii_cut_features) / sizeof(int64_t),
+    UPDATED = FEATURES + sizeof(trii_cut_features) / sizeof(int64_t),
+    WITHOUT,
+    REQUIRES_GRAD,
     DTYPE,
     NDIM,
     SHAPE,
@@ -54,6 +56,8 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
                             [TRAINING] = tri_module_is_training(p->module),
                             [ROWS] = note->rows,
                             [RANDOMS] = note->drawn.count,
+                            [UPDATED] = note->updates.any,
+                            [WITHOUT] = note->updates.without,
                             [REQUIRES_GRAD] = note->requires_grad,
                             [DTYPE] = (int64_t)note->type.dtype,
                             [NDIM] = note->type.ndim};
@@ -113,6 +117,7 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
     *note_out = (trii_pipeline_note){.call = call,
                                      .rows = words[ROWS],
                                      .drawn.count = words[RANDOMS],
+                                     .updates = {words[UPDATED] != 0, (int)words[WITHOUT]},
                                      .requires_grad = words[REQUIRES_GRAD] != 0,
                                      .type = {.dtype = (tri_dtype)words[DTYPE],
                                               .device = tri_current_device(),

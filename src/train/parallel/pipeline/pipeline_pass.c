@@ -230,6 +230,7 @@ static tri_status listen(pass *t, int stage, int microbatch)
     status = trii_pipeline_note_recv(t->p, &edge, t->call, &note);
     if (status != TRI_OK)
         return status;
+    trii_pipeline_updates_join(t->p, &note.updates);
     t->rows = note.rows;
     notes[kind_of(t, microbatch)] = note;
     return TRI_OK;
@@ -287,6 +288,7 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
         .call = t->call,
         .rows = t->rows,
         .drawn = trii_pipeline_random_until(&t->random, local_of(t, a->stage)),
+        .updates = p->updates,
         .type = t->step->values[out].type,
         .requires_grad = t->step->values[out].requires_grad};
     trii_pipeline_note *told =
@@ -521,8 +523,12 @@ static tri_status record_and_add(pass *t)
     bool trains = t->call == TRII_PIPELINE_TRAIN;
     tri_status status = trains ? trii_pipeline_ties_begin(t->p, t->step) : TRI_OK;
 
+    if (trains)
+        trii_pipeline_updates_begin(t->p);
     if (status == TRI_OK)
         status = record_all(t);
+    if (status == TRI_OK && trains)
+        trii_pipeline_updates_end(t->p);
     return status == TRI_OK && trains ? trii_pipeline_ties_end(t->p, t->step) : status;
 }
 
