@@ -18,6 +18,13 @@
 #include "os/process.h"
 #include "os/thread.h"
 
+/* A group of the writers' own: its calls run beside those of training, in an order that nobody
+ * knows. */
+typedef struct own_group {
+    tri_group *group;    /* NULL: none yet, */
+    const tri_group *of; /* made of that one: never read */
+} own_group;
+
 struct tri_checkpoint_writer {
     char *folder;
     trii_thread thread;
@@ -28,8 +35,9 @@ struct tri_checkpoint_writer {
     tri_checkpoint_save_options opt; /* its steps are ours */
     int64_t *steps;                  /* [steps_room] */
     int steps_room;
-    tri_group *own;      /* of the writers of all ranks that save together; NULL: none yet, */
-    const tri_group *of; /* made of that one: never read */
+    own_group saving;   /* of the writers of all ranks that save together */
+    own_group replicas; /* of those with replicas of parts, of which the first saves */
+    bool saves, tells;  /* the save in flight: this rank has a part in it; replicas hear of it */
 
     trii_mutex mutex;
     trii_cond changed;
@@ -47,7 +55,9 @@ static void write_one(tri_checkpoint_writer *w)
 
     trii_mutex_unlock(&w->mutex);
     begin_ns = trii_now_ns();
-    status = trii_snapshot_write(&w->snapshot, w->folder, &w->opt);
+    status = w->saves ? trii_snapshot_write(&w->snapshot, w->folder, &w->opt) : TRI_OK;
+    if (w->tells)
+        status = trii_ranks_agree(w->replicas.group, status);
     trii_mutex_lock(&w->mutex);
     w->write_ns = trii_now_ns() - begin_ns;
     w->status = status;
@@ -126,7 +136,8 @@ void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer)
             TRII_LOG(TRII_LOG_WARN, "checkpoint", "not saved: %s", writer->why);
         trii_cond_fini(&writer->changed);
         trii_mutex_fini(&writer->mutex);
-        tri_group_unref(writer->own); /* in a child it is the parent's */
+        tri_group_unref(writer->saving.group); /* in a child they are the parent's */
+        tri_group_unref(writer->replicas.group);
     }
     trii_snapshot_fini(&writer->snapshot);
     trii_free(writer->steps);
@@ -179,46 +190,60 @@ static tri_status take_options(tri_checkpoint_writer *w, const tri_checkpoint_sa
     return TRI_OK;
 }
 
-/* Ranks that save together write in a group of the writers' own: its calls run beside those of
- * training, in an order that nobody knows. It is made by the first save, and again after it has
- * failed. */
-static tri_status meet(tri_checkpoint_writer *w, tri_group *group)
+/* Made by the first save, and again after it has failed. */
+static tri_status meet(own_group *own, tri_group *group)
 {
-    int64_t ready = w->own != NULL && w->of == group && tri_group_status(w->own) == TRI_OK;
+    int64_t ready =
+        own->group != NULL && own->of == group && tri_group_status(own->group) == TRI_OK;
     tri_status status =
         tri_all_reduce(group, &ready, &ready, 1, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
 
-    if (status == TRI_OK && ready == 0) {
-        tri_group_unref(w->own);
-        w->own = NULL;
-        w->of = group;
-        status = tri_group_split(group, 0, tri_group_rank(group), NULL, &w->own);
-    }
-    w->snapshot.ranks = w->own;
-    if (w->snapshot.pieces.group != NULL)
-        w->snapshot.pieces.group = w->own;
-    return status;
+    if (status != TRI_OK || ready != 0)
+        return status;
+    tri_group_unref(own->group);
+    *own = (own_group){.of = group};
+    return tri_group_split(group, 0, tri_group_rank(group), NULL, &own->group);
 }
 
-/* The copy is taken: the thread writes it. */
-static tri_status hand_over(tri_checkpoint_writer *w, tri_group *ranks)
+/* status: of this rank so far. */
+static tri_status meet_replicas(tri_checkpoint_writer *w, tri_group *group, tri_status status)
 {
-    tri_status status = ranks != NULL ? meet(w, ranks) : TRI_OK;
+    if (status == TRI_OK)
+        status = wait_for_last(w);
+    status = trii_ranks_agree(group, status);
+    return status == TRI_OK ? meet(&w->replicas, group) : status;
+}
 
-    if (status != TRI_OK)
-        return status;
+static void start(tri_checkpoint_writer *w, const trii_replicas *replicas)
+{
+    w->saves = replicas->saves;
+    w->tells = replicas->group != NULL;
     trii_mutex_lock(&w->mutex);
     w->in_flight = true;
     trii_cond_broadcast(&w->changed);
     trii_mutex_unlock(&w->mutex);
-    return TRI_OK;
+}
+
+/* The copy is taken: the thread writes it. */
+static tri_status hand_over(tri_checkpoint_writer *w, tri_group *ranks,
+                            const trii_replicas *replicas)
+{
+    tri_status status = ranks != NULL ? meet(&w->saving, ranks) : TRI_OK;
+
+    if (ranks != NULL)
+        w->snapshot.ranks = w->saving.group;
+    if (w->snapshot.pieces.group != NULL)
+        w->snapshot.pieces.group = w->saving.group;
+    if (status == TRI_OK)
+        start(w, replicas);
+    return status;
 }
 
 static tri_status save(const char *call, tri_checkpoint_writer *writer, tri_module *module,
                        tri_optimizer *optimizer, const tri_checkpoint_info *info,
-                       const tri_checkpoint_save_options *opt)
+                       const tri_checkpoint_save_options *opt, const trii_replicas *replicas,
+                       tri_status status)
 {
-    tri_status status = check_writer(call, writer);
     bool is_made = tri_module_status(module) == TRI_OK;
     tri_group *ranks, *sharers = is_made ? trii_sharers(module) : NULL;
 
@@ -235,7 +260,7 @@ static tri_status save(const char *call, tri_checkpoint_writer *writer, tri_modu
                                   optimizer, info, status);
         if (status != TRI_OK || writer == NULL || writer->snapshot.only_gives)
             return status;
-        return hand_over(writer, ranks);
+        return hand_over(writer, ranks, replicas);
     }
     if (sharers != NULL)
         status = trii_ranks_meet(sharers, call, status);
@@ -246,7 +271,7 @@ static tri_status save(const char *call, tri_checkpoint_writer *writer, tri_modu
     if (sharers != NULL && tri_group_rank(sharers) > 0)
         return status; /* the first of them writes */
     status = trii_ranks_meet(ranks, call, status);
-    return status == TRI_OK ? hand_over(writer, ranks) : status;
+    return status == TRI_OK ? hand_over(writer, ranks, replicas) : status;
 }
 
 tri_status(tri_checkpoint_writer_save)(tri_checkpoint_writer *writer, tri_module *module,
@@ -257,8 +282,18 @@ tri_status(tri_checkpoint_writer_save)(tri_checkpoint_writer *writer, tri_module
     trii_replicas replicas;
     tri_status status = trii_replicas_begin(&replicas, call, module, opt);
 
-    if (status == TRI_OK && replicas.saves)
-        status = save(call, writer, module, optimizer, info, opt);
+    bool saves = status == TRI_OK && replicas.saves;
+
+    if (status == TRI_OK)
+        status = check_writer(call, writer);
+    if (replicas.group != NULL) /* their writers tell each other how the save ends */
+        status = meet_replicas(writer, replicas.group, status);
+    if (saves)
+        status = save(call, writer, module, optimizer, info, opt, &replicas, status);
+    if (replicas.group != NULL)
+        status = trii_ranks_agree(replicas.group, status);
+    if (status == TRI_OK && replicas.group != NULL && !replicas.saves)
+        start(writer, &replicas);
     return trii_replicas_end(&replicas, module, status);
 }
 

@@ -55,6 +55,50 @@ static void writers_tell_all_ranks_of_a_failure(void **state)
     scratch_end(&s);
 }
 
+/* Two pipelines of two stages, of which the first one writes. */
+static const char *replica_rank(rank_env *env)
+{
+    const tri_checkpoint_save_options all = {.all_ranks = true};
+    const tri_checkpoint_info info = {.step = 1};
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env,
+             tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
+    model = tri_pipeline_split(build(), NULL, 2,
+                               &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
+    model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+    RANK_TRY(env, tri_checkpoint_writer_create(env->arg, &writer));
+    for (int i = 0; i < 2; i++) {
+        RANK_TRY(env, tri_checkpoint_writer_save(writer, model, NULL, &info, &all));
+        RANK_FAILS(env, tri_checkpoint_writer_wait(writer), TRI_ERR_IO,
+                   ": a file of that name exists");
+        RANK_FAILS(
+            env, /* on all of them */
+            tri_checkpoint_writer_save(env->rank == 3 ? NULL : writer, model, NULL, &info, &all),
+            TRI_ERR_INVALID_ARG, "writer");
+    }
+    tri_checkpoint_writer_destroy(writer);
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void replicas_that_do_not_write_hear_how_it_ends(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(4, &(tri_group_options){.engine = "shm", .timeout_ms = 5000}, replica_rank,
+                (void *)(uintptr_t)scratch_file(&s, "run", "", 0));
+    scratch_end(&s);
+}
+
 /* Files that one rank cannot write, or of which one has nothing to send: all ranks hear of it, and
  * what is there stays. */
 static const char *stopped_rank(rank_env *env)
@@ -256,6 +300,7 @@ static void a_rank_that_calls_alone_names_call_and_line(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
+    cmocka_unit_test(replicas_that_do_not_write_hear_how_it_ends),
     cmocka_unit_test(files_that_cannot_be_written_are_told_of),
     cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
     cmocka_unit_test(a_rank_that_calls_alone_names_call_and_line),
