@@ -341,6 +341,92 @@ static tri_status compare_replicas(tri_module *module, tri_group *group)
     return status;
 }
 
+/* A parameter of several stages, as this rank has it; 0: it is not whole here. */
+static tri_status hash_shared(const tri_state_entry *entry, uint64_t *hash_out)
+{
+    tri_state_entry unnamed = *entry;
+
+    unnamed.name = ""; /* it has another one in each stage */
+    *hash_out = 0;
+    if (entry->tensor->elsewhere != NULL || trii_tensor_is_cut(entry->tensor))
+        return TRI_OK;
+    *hash_out = 1;
+    return trii_hash_entry(&unnamed, hash_out);
+}
+
+/* shared: [of the whole network], for some rank has a copy of it. hashes: of those whose first one
+ * is here. */
+static tri_status hash_firsts(const tri_module *module, const int64_t *shared, uint64_t *hashes)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < module->n_state && status == TRI_OK; i++) {
+        const trii_staged *staged = module->state[i].tensor->staged;
+
+        if (staged != NULL && !staged->is_copy && shared[staged->place] != 0)
+            status = hash_shared(&module->state[i], &hashes[staged->place]);
+    }
+    return status;
+}
+
+static tri_status compare_copies(const tri_module *module, const trii_stages *stages,
+                                 const uint64_t *hashes)
+{
+    for (int64_t i = 0; i < module->n_state; i++) {
+        const trii_staged *staged = module->state[i].tensor->staged;
+        uint64_t own;
+        tri_status status;
+
+        if (staged == NULL || !staged->is_copy)
+            continue;
+        status = hash_shared(&module->state[i], &own);
+        if (status != TRI_OK)
+            return status;
+        if (own != 0 && hashes[staged->place] != 0 && own != hashes[staged->place])
+            return TRII_FAIL(TRI_ERR_MISMATCH,
+                             "module_hash: %s is %s of rank %d, a parameter of both stages, but "
+                             "differs in its bits: all ranks update it with one rate, and freeze "
+                             "it on all or on none",
+                             module->state[i].name, staged->name,
+                             (int)stages->entries[staged->place].rank);
+    }
+    return TRI_OK;
+}
+
+/* Collective in the pipeline; all return the same. */
+static tri_status compare_shared(const tri_module *module, const trii_stages *stages)
+{
+    size_t n = (size_t)stages->count;
+    int64_t *shared = trii_alloc(n + 1, sizeof(*shared), "state hash"), any = 0;
+    uint64_t *hashes = trii_alloc(n + 1, sizeof(*hashes), "state hash");
+    tri_status status = shared != NULL && hashes != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int64_t i = 0; i < module->n_state && status == TRI_OK; i++) {
+        const trii_staged *staged = module->state[i].tensor->staged;
+
+        if (staged != NULL && staged->is_copy)
+            shared[staged->place] = 1;
+    }
+    status = trii_ranks_agree(stages->group, status);
+    if (status == TRI_OK)
+        status =
+            tri_all_reduce(stages->group, shared, shared, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL);
+    for (size_t i = 0; i < n && status == TRI_OK; i++)
+        any |= shared[i];
+    if (status == TRI_OK && any != 0) {
+        status = trii_ranks_agree(stages->group, hash_firsts(module, shared, hashes));
+        if (status == TRI_OK)
+            status = tri_all_reduce(stages->group, hashes, hashes, n, TRI_DTYPE_I64, TRI_REDOP_SUM,
+                                    NULL);
+        if (status == TRI_OK)
+            status = compare_copies(module, stages, hashes);
+        status = trii_ranks_agree(stages->group, status);
+    }
+    trii_free(shared);
+    trii_free(hashes);
+    return status;
+}
+
 /* Each entry by the rank that has it, which tells the others how far the hash is. */
 static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t *hash_io)
 {
@@ -351,6 +437,8 @@ static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t 
 
     if (status == TRI_OK) /* what pends, on all ranks alike */
         status = trii_ranks_agree(stages->group, tri_run());
+    if (status == TRI_OK)
+        status = compare_shared(module, stages);
     if (status != TRI_OK)
         return status;
     if (cut_over(module) != NULL)

@@ -129,6 +129,7 @@ static const char *begin_differently(rank_env *env)
     tri_tensor *weight = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F32, &value);
     tri_group *group = NULL;
     tri_module *pipe;
+    uint64_t hash;
     float got = 0;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
@@ -139,13 +140,19 @@ static const char *begin_differently(rank_env *env)
     RANK_TRY(env, tri_tensor_copy_out(weight, &got, sizeof(got)));
     if (got != 3)
         return RANK_FAIL(env, "rank %d begins with %g", env->rank, (double)got);
+    RANK_TRY(env, tri_module_hash(pipe, &hash));
+    got = 4; /* as another rate of the optimizer would have it */
+    if (env->rank == 1)
+        RANK_TRY(env, tri_tensor_copy_in(weight, &got, sizeof(got)));
+    RANK_FAILS(env, tri_module_hash(pipe, &hash), TRI_ERR_MISMATCH,
+               "1.head is 0.weight of rank 0, a parameter of both stages");
     tri_module_destroy(pipe);
     tri_tensor_unref(weight);
     tri_group_unref(group);
     return NULL;
 }
 
-static void copies_begin_with_the_first_ones_values(void **state)
+static void copies_begin_with_one_value_and_keep_it(void **state)
 {
     (void)state;
     run_threads(2, NULL, begin_differently, NULL);
@@ -154,7 +161,7 @@ static void copies_begin_with_the_first_ones_values(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(copies_train_as_one_parameter),
     cmocka_unit_test(copies_count_once_in_the_norm_and_add_up_once),
-    cmocka_unit_test(copies_begin_with_the_first_ones_values),
+    cmocka_unit_test(copies_begin_with_one_value_and_keep_it),
 };
 
 TEST_MAIN(tests)
