@@ -214,9 +214,9 @@ static tri_status meet_replicas(tri_checkpoint_writer *w, tri_group *group, tri_
     return status == TRI_OK ? meet(&w->replicas, group) : status;
 }
 
-static void start(tri_checkpoint_writer *w, const trii_replicas *replicas)
+static void start(tri_checkpoint_writer *w, bool saves, const trii_replicas *replicas)
 {
-    w->saves = replicas->saves;
+    w->saves = saves;
     w->tells = replicas->group != NULL;
     trii_mutex_lock(&w->mutex);
     w->in_flight = true;
@@ -235,7 +235,7 @@ static tri_status hand_over(tri_checkpoint_writer *w, tri_group *ranks,
     if (w->snapshot.pieces.group != NULL)
         w->snapshot.pieces.group = w->saving.group;
     if (status == TRI_OK)
-        start(w, replicas);
+        start(w, true, replicas);
     return status;
 }
 
@@ -258,9 +258,13 @@ static tri_status save(const char *call, tri_checkpoint_writer *writer, tri_modu
     if (is_made && tri_module_unwrapped(module)->stages != NULL) {
         status = trii_stages_take(writer != NULL ? &writer->snapshot : NULL, call, module,
                                   optimizer, info, status);
-        if (status != TRI_OK || writer == NULL || writer->snapshot.only_gives)
+        if (status != TRI_OK || writer == NULL)
             return status;
-        return hand_over(writer, ranks, replicas);
+        if (!writer->snapshot.only_gives)
+            return hand_over(writer, ranks, replicas);
+        if (replicas->group != NULL) /* replicas of it wait to hear, too */
+            start(writer, false, replicas);
+        return TRI_OK;
     }
     if (sharers != NULL)
         status = trii_ranks_meet(sharers, call, status);
@@ -293,7 +297,7 @@ tri_status(tri_checkpoint_writer_save)(tri_checkpoint_writer *writer, tri_module
     if (replicas.group != NULL)
         status = trii_ranks_agree(replicas.group, status);
     if (status == TRI_OK && replicas.group != NULL && !replicas.saves)
-        start(writer, &replicas);
+        start(writer, false, &replicas);
     return trii_replicas_end(&replicas, module, status);
 }
 

@@ -99,6 +99,49 @@ static void replicas_that_do_not_write_hear_how_it_ends(void **state)
     scratch_end(&s);
 }
 
+/* Of two pipelines whose layers are cut in two, the first writes, and only with its first parts:
+ * the second parts give theirs to them. */
+static const char *giving_rank(rank_env *env)
+{
+    const tri_parallel_rule rule = {.module = "0.0", .style = TRI_COLWISE, .output = TRI_WHOLE};
+    const tri_checkpoint_save_options all = {.all_ranks = true};
+    tri_checkpoint_writer *writer = NULL;
+    tri_group *group = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model = build();
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2, 2),
+                                  (const char *[]){"data", "pipeline", "tensor"}, &mesh));
+    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), &rule, 1));
+    model = tri_pipeline_split(model, NULL, 2,
+                               &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
+    model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+    RANK_TRY(env, tri_checkpoint_writer_create(env->arg, &writer));
+    for (int i = 0; i < 2; i++) {
+        const tri_checkpoint_info info = {.step = i};
+
+        RANK_TRY(env, tri_checkpoint_writer_save(writer, model, NULL, &info, &all));
+    }
+    RANK_TRY(env, tri_checkpoint_writer_wait(writer));
+    tri_checkpoint_writer_destroy(writer);
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void replicas_of_ranks_that_only_give_save_again(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(8, &(tri_group_options){.engine = "shm", .timeout_ms = 5000}, giving_rank,
+                (void *)(uintptr_t)scratch_path(&s, "run"));
+    scratch_end(&s);
+}
+
 /* Files that one rank cannot write, or of which one has nothing to send: all ranks hear of it, and
  * what is there stays. */
 static const char *stopped_rank(rank_env *env)
@@ -301,6 +344,7 @@ static void a_rank_that_calls_alone_names_call_and_line(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
     cmocka_unit_test(replicas_that_do_not_write_hear_how_it_ends),
+    cmocka_unit_test(replicas_of_ranks_that_only_give_save_again),
     cmocka_unit_test(files_that_cannot_be_written_are_told_of),
     cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
     cmocka_unit_test(a_rank_that_calls_alone_names_call_and_line),
