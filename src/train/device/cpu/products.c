@@ -377,7 +377,10 @@ static int32_t other_operand(const trii_ir_node *add, int32_t value)
 
 /* A product this deep is summed in registers before anything is added to it (dnnl_sgemm divides
  * deeper ones), and so the sum has the bits of an addition afterwards. Deeper ones gain less. */
-#define SUM_K 256
+static int64_t sum_depth(void)
+{
+    return trii_cpu_isa() == TRII_ISA_AVX512 ? 256 : 96;
+}
 
 /* The gradient of a weight by one more micro-batch, and its sum with those before. What it is added
  * to must be there before the product, which would otherwise run later and keep its operands. */
@@ -400,8 +403,8 @@ bool trii_cpu_product_absorbs(const trii_ir *ir, const trii_group *group, const 
         return false;
     to = &ir->values[other];
     describe(ir, node, plain, &o, &l);
-    return is_large(&o) && o.shape.k <= SUM_K && to->type.dtype == TRI_DTYPE_F32 && to->node >= 0 &&
-           ir->nodes[to->node].op->op_class != TRII_CLASS_HOST &&
+    return is_large(&o) && o.shape.k <= sum_depth() && to->type.dtype == TRI_DTYPE_F32 &&
+           to->node >= 0 && ir->nodes[to->node].op->op_class != TRII_CLASS_HOST &&
            ir->groups[ir->nodes[to->node].group]->position < group->position;
 }
 

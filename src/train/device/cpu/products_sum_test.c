@@ -2,6 +2,7 @@
  * products_sum_test.c - products that are added to what is there: gradients of several pieces of a
  * batch need no memory and no pass of their own, and what others read stays as it is.
  */
+/* ctest: also=TRI_ISA=avx2 */
 #include <stdlib.h>
 
 #include <trireme/ops.h>
@@ -120,14 +121,15 @@ static void what_others_read_stays(void **state)
     }
 }
 
-/* a b + c as the plan does it, and with a product that is kept, and so computed for itself. */
+/* a b + c as the plan does it, and with a product that is kept, and so computed for itself; a lies
+ * in rows or, as where it is the gradient of an output, in columns. */
 static void sums_have_the_bits_of_additions(void **state)
 {
-    const int64_t depths[] = {1, 17, 255, 256, 257, 600};
+    const int64_t depths[] = {1, 17, 97, 255, 256, 257, 600};
 
     (void)state;
-    for (int threads = 1; threads <= 3; threads += 2) {
-        trii_parallel_set_threads(threads);
+    for (int way = 0; way < 4; way++) {
+        trii_parallel_set_threads(way % 2 == 0 ? 1 : 3);
         for (size_t d = 0; d < sizeof(depths) / sizeof(depths[0]); d++) {
             int64_t whole = depths[d] * SIZE;
             float *v = malloc((size_t)whole * sizeof(*v)), *sums[2];
@@ -135,10 +137,12 @@ static void sums_have_the_bits_of_additions(void **state)
 
             for (int64_t i = 0; i < whole; i++)
                 v[i] = value(i + 3);
-            a = tri_tensor_from(TRI_SHAPE(SIZE, depths[d]), TRI_DTYPE_F32, v);
+            a = way < 2 ? tri_tensor_from(TRI_SHAPE(SIZE, depths[d]), TRI_DTYPE_F32, v)
+                        : tri_tensor_from(TRI_SHAPE(depths[d], SIZE), TRI_DTYPE_F32, v);
             b = tri_tensor_from(TRI_SHAPE(depths[d], SIZE), TRI_DTYPE_F32, v);
             for (int kept = 0; kept < 2; kept++) {
-                tri_tensor *before = tri_neg(c), *product = tri_matmul(a, b);
+                tri_tensor *before = tri_neg(c), *left = way < 2 ? a : tri_transpose(a, 0, 1);
+                tri_tensor *product = tri_matmul(left, b);
 
                 if (kept == 1)
                     (void)tri_keep(product);
