@@ -175,9 +175,9 @@ bool rpc_call_is_over(void *call);
 /* When somebody looks at it: 20 ms before its deadline the callee is asked where it is. */
 int64_t rpc_call_look_ns(const tri_rpc_call *call);
 void rpc_call_ask(tri_rpc_call *call);
-/* The reply's parts are not read any more. */
 /* To the program, which may have only so many of a peer: STATE, and the call keeps its reply. */
 tri_status rpc_reply_lend(tri_rpc_call *call) TRI_MUST_CHECK;
+/* The reply's parts are not read any more. */
 void rpc_reply_release(tri_rpc_call *call);
 
 typedef struct rpc_plan { /* of a call */
