@@ -316,14 +316,15 @@ static tri_status compare_hashes(const tri_module *module, const uint64_t *all, 
 }
 
 /* Parameters that are whole while others are cut are replicas, which a hash of the whole network
- * has once. Collective in the group; all return the same. */
-static tri_status compare_replicas(tri_module *module, tri_group *group)
+ * has once. status: of this rank so far. Collective in the group; all return the same. */
+static tri_status compare_replicas(tri_module *module, tri_group *group, tri_status status)
 {
     int size = tri_group_size(group);
     size_t n = (size_t)module->n_state;
     uint64_t *hashes = trii_alloc(n * ((size_t)size + 1), sizeof(*hashes), "state hash");
-    tri_status status = hashes != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
+    if (status == TRI_OK && hashes == NULL)
+        status = TRI_ERR_NO_MEMORY;
     for (size_t i = 0; i < n && status == TRI_OK; i++) {
         const tri_state_entry *entry = &module->state[i];
 
@@ -427,22 +428,34 @@ static tri_status compare_shared(const tri_module *module, const trii_stages *st
     return status;
 }
 
-/* Each entry by the rank that has it, which tells the others how far the hash is. */
-static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t *hash_io)
+/* Ranks of other pipelines have parts of the same layers. */
+static tri_status agree_with_all(tri_module *module, tri_status status)
+{
+    tri_group *ranks = tri_module_unwrapped(module)->stages->group;
+
+    /* first here: a stage of which others have no part meets this pipeline alone */
+    status = trii_module_agree(module, trii_ranks_agree(ranks, status));
+    return trii_ranks_agree(ranks, status);
+}
+
+/* Each entry by the rank that has it, which tells the others how far the hash is. status: of this
+ * rank's arguments. */
+static tri_status hash_stages(tri_module *module, trii_opened *opened, uint64_t *hash_io,
+                              tri_status status)
 {
     const trii_stages *stages = tri_module_unwrapped(module)->stages;
     int rank = tri_group_rank(stages->group);
-    tri_status status = trii_ranks_meet(stages->group, "tri_module_hash", TRI_OK);
     int64_t next = 0;
 
+    status = agree_with_all(module, trii_ranks_meet(stages->group, "tri_module_hash", status));
     if (status == TRI_OK) /* what pends, on all ranks alike */
-        status = trii_ranks_agree(stages->group, tri_run());
+        status = agree_with_all(module, tri_run());
     if (status == TRI_OK)
-        status = compare_shared(module, stages);
+        status = agree_with_all(module, compare_shared(module, stages));
     if (status != TRI_OK)
         return status;
     if (cut_over(module) != NULL)
-        status = compare_replicas(module, cut_over(module));
+        status = compare_replicas(module, cut_over(module), status);
     for (int64_t i = 0; i < stages->count; i++) {
         int from = (int)stages->entries[i].rank;
         tri_status told;
@@ -461,15 +474,15 @@ tri_status(tri_module_hash)(tri_module *module, uint64_t *hash_out)
     uint64_t hash = 1;
     tri_status status = trii_module_flatten(module);
 
-    if (status == TRI_OK && hash_out == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
     if (status != TRI_OK)
         return status;
+    if (hash_out == NULL) /* the others hear it */
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
     if (tri_module_unwrapped(module)->stages != NULL) {
-        status = hash_stages(module, &opened, &hash);
+        status = hash_stages(module, &opened, &hash, status);
     } else {
         if (cut_over(module) != NULL)
-            status = compare_replicas(module, cut_over(module));
+            status = compare_replicas(module, cut_over(module), status);
         for (int64_t i = 0; i < module->n_state; i++)
             status = hash_state(&module->state[i], &opened, &hash, status);
     }

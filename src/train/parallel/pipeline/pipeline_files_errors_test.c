@@ -280,6 +280,48 @@ static void optimizers_of_other_models_are_refused_on_all_ranks(void **state)
     }
 }
 
+/* Arguments that one rank alone has wrong, of two pipelines that have each a part of one layer. */
+static const char *without_rank(rank_env *env)
+{
+    const tri_checkpoint_info info = {.step = 1};
+    tri_group *group = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *model;
+    uint64_t hash;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
+                                  &mesh));
+    model = stages_of(mesh);
+    RANK_TRY(env, tri_module_status(model));
+    for (int mistaken = 1; mistaken < 3; mistaken++) { /* of either stage */
+        const char *path = env->rank == mistaken ? NULL : env->arg;
+
+        RANK_FAILS(env, tri_module_hash(model, env->rank == mistaken ? NULL : &hash),
+                   TRI_ERR_INVALID_ARG, "hash_out is NULL");
+        RANK_FAILS(env, tri_save(model, path), TRI_ERR_INVALID_ARG, "path is NULL");
+        RANK_FAILS(env, tri_torch_save(model, path), TRI_ERR_INVALID_ARG, "path is NULL");
+        RANK_FAILS(env, tri_checkpoint_save(path, model, NULL, &info, NULL), TRI_ERR_INVALID_ARG,
+                   "folder is NULL");
+    }
+    RANK_TRY(env, tri_module_hash(model, &hash)); /* the groups go on */
+    tri_module_destroy(model);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void arguments_that_one_rank_lacks_are_told_of(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(4, &(tri_group_options){.engine = "shm", .timeout_ms = 5000}, without_rank,
+                (void *)(uintptr_t)scratch_path(&s, "run"));
+    scratch_end(&s);
+}
+
 /* Whatever the others do meanwhile, a rank that calls one of these waits for them. */
 static tri_status call_alone(int way, const char *folder, tri_checkpoint_writer *writer,
                              tri_module *model, const char **call_out)
@@ -347,6 +389,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(replicas_of_ranks_that_only_give_save_again),
     cmocka_unit_test(files_that_cannot_be_written_are_told_of),
     cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
+    cmocka_unit_test(arguments_that_one_rank_lacks_are_told_of),
     cmocka_unit_test(a_rank_that_calls_alone_names_call_and_line),
 };
 
