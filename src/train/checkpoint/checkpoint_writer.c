@@ -285,7 +285,6 @@ tri_status(tri_checkpoint_writer_save)(tri_checkpoint_writer *writer, tri_module
     const char *call = "tri_checkpoint_writer_save";
     trii_replicas replicas;
     tri_status status = trii_replicas_begin(&replicas, call, module, opt);
-
     bool saves = status == TRI_OK && replicas.saves;
 
     if (status == TRI_OK)
