@@ -57,6 +57,9 @@ static tri_status factors_of(trii_step *step, const trii_stages *stages, const g
     trii_vid total;
     tri_status status = trii_home_square_sum(step, stages, of->params, of->grads, of->n, &total);
 
+    /* when the sums over ranks are recorded, which tell the others why this step fails */
+    if (status == TRI_OK && !(max_norm >= 0.0))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "max_norm %g: it must be 0 or more", max_norm);
     for (int i = 0; i < of->n; i++) {
         if (of->grads[i] != TRII_NO_VALUE)
             there[step->values[of->grads[i]].type.dtype == TRI_DTYPE_F64] = true;
@@ -128,12 +131,10 @@ static tri_tensor *norm_handle(trii_step *step, const trii_vid norm[2])
 
 /* --- what all four calls share -------------------------------------------- */
 
-static tri_status check_bound(const char *what, double bound, bool may_be_zero)
+static tri_status check_limit(double limit)
 {
-    if (bound > 0.0 || (may_be_zero && bound == 0.0))
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %g: it must be %s", what, bound,
-                     may_be_zero ? "0 or more" : "more than 0");
+    return limit > 0.0 ? TRI_OK
+                       : TRII_FAIL(TRI_ERR_INVALID_ARG, "limit %g: it must be more than 0", limit);
 }
 
 /* The step fails too, for nobody may look at the handle. */
@@ -266,7 +267,7 @@ static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii
 
 static tri_status clip_optimizer(tri_optimizer *o, trii_step *step, double bound, trii_vid *norm)
 {
-    tri_status status = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
+    tri_status status = norm == NULL ? check_limit(bound) : TRI_OK;
 
     if (status == TRI_OK)
         status = ready(o, step);
@@ -481,7 +482,7 @@ static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, d
 {
     trii_optim_clip clip = no_clip;
     trii_vid *grads;
-    tri_status status = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
+    tri_status status = norm == NULL ? check_limit(bound) : TRI_OK;
 
     if (status != TRI_OK)
         return status;

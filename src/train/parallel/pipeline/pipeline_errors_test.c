@@ -343,6 +343,45 @@ static void a_forward_that_one_rank_is_refused_ends_all(void **state)
     run_threads(2, &(tri_group_options){.timeout_ms = 10000}, forget_no_grad, &m);
 }
 
+/* Rank 1 has a bound that is none, when the pass itself has run. */
+static const char *clip_wrongly(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    const mistake *m = env->arg;
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    const char *wrong;
+    double loss;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    opt = tri_sgd(pipe, 0.1, NULL);
+    RANK_TRY(env, tri_item_status(tri_pipeline_step(pipe, x, y, pipeline_mse, NULL), &loss));
+    RANK_TRY(env, ranks_meet(env, "ran", -1));
+    (void)tri_clip_grad_norm(opt, env->rank == m->rank ? -1 : 1);
+    wrong = check_end(env, m, tri_optimizer_step(opt));
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return wrong;
+}
+
+static void a_bound_that_one_rank_has_wrong_ends_all(void **state)
+{
+    const char *line = "max_norm -1: it must be 0 or more";
+    mistake m = {
+        .rank = 1, .status = {TRI_ERR_PEER_LOST, TRI_ERR_INVALID_ARG}, .part = {line, line}};
+
+    (void)state;
+    run_threads(2, &(tri_group_options){.timeout_ms = 3000}, clip_wrongly, &m);
+}
+
 /* A norm is over one network. */
 static const char *clip(rank_env *env)
 {
@@ -557,6 +596,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_is_refused_ends_the_others_with_its_line),
     cmocka_unit_test(what_has_no_gradients_says_so),
     cmocka_unit_test(a_forward_that_one_rank_is_refused_ends_all),
+    cmocka_unit_test(a_bound_that_one_rank_has_wrong_ends_all),
     cmocka_unit_test(a_norm_over_other_parameters_is_refused),
     cmocka_unit_test(replicas_are_those_of_one_stage),
     cmocka_unit_test(a_rank_that_fails_ends_all_replicas),
