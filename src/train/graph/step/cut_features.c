@@ -33,9 +33,27 @@ trii_cut_features trii_cut_features_now(void)
     return n > 0 ? noted.features[n - 1] : (trii_cut_features){.parts = 0};
 }
 
+static bool is_over(const trii_cut_features *f, const trii_cut_features *group)
+{
+    return (f->group == group->group || f->group == 0) && f->ranks == group->ranks &&
+           f->rank == group->rank;
+}
+
+trii_cut_features trii_cut_features_over(const trii_cut_features *group)
+{
+    for (int i = count_now() - 1; i >= 0; i--) {
+        if (noted.features[i].parts > 0 && is_over(&noted.features[i], group))
+            return noted.features[i];
+        if (noted.features[i].group == 0) /* a stage begins: what is before is of another one */
+            break;
+    }
+    return (trii_cut_features){.parts = 0};
+}
+
 static bool are_same(const trii_cut_features *a, const trii_cut_features *b)
 {
-    return a->parts == b->parts && a->whole == b->whole && a->start == b->start && a->n == b->n;
+    return a->parts == b->parts && a->whole == b->whole && a->start == b->start && a->n == b->n &&
+           a->group == b->group;
 }
 
 void trii_cut_features_note(const trii_cut_features *features)

@@ -14,9 +14,13 @@
 /* Of each of so many equal parts in a row this rank has n features of `whole`, from `start` on. */
 typedef struct trii_cut_features {
     int64_t parts, whole, start, n; /* parts 0: nothing was cut */
+    int64_t group;                  /* a hash of its ranks; 0: it is that of a rank before this */
+    int64_t ranks, rank;            /* how many they are, and which of them this one is */
 } trii_cut_features;
 
 trii_cut_features trii_cut_features_now(void);
+/* The last that was cut over this group, of which the fields above are set. */
+trii_cut_features trii_cut_features_over(const trii_cut_features *group);
 void trii_cut_features_note(const trii_cut_features *features);
 
 /* A layer has given a value of several parts. */

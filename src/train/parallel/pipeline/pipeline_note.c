@@ -125,6 +125,7 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
     for (int d = 0; d < note_out->type.ndim; d++)
         note_out->type.shape[d] = words[SHAPE + d];
     memcpy(&note_out->drawn.features, &words[FEATURES], sizeof(note_out->drawn.features));
+    note_out->drawn.features.group = 0; /* has other ranks than the one here */
     memcpy(&counts, &words[TOKENS], sizeof(counts));
     trii_token_counts_join(&counts);
     return TRI_OK;

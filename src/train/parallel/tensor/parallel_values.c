@@ -8,6 +8,7 @@
 #include <trireme/ops.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "train/graph/step/cut_features.h"
 #include "train/graph/step/recorder.h"
 #include "train/parallel/tensor/tensor_parallel.h"
@@ -131,10 +132,30 @@ tri_tensor *trii_share_find(const trii_share *share, tri_tensor *indices, tri_te
 
 /* --- random numbers ------------------------------------------------------- */
 
+/* Cut over this group. */
+static trii_cut_features nothing_over(const tri_group *group)
+{
+    trii_cut_features cut = {.ranks = tri_group_size(group), .rank = tri_group_rank(group)};
+    uint64_t hash = TRII_HASH_SEED;
+
+    for (int r = 0; r < cut.ranks; r++) {
+        int64_t rank = tri_group_world_rank(group, r);
+
+        hash = trii_hash(hash, &rank, sizeof(rank));
+    }
+    cut.group = (int64_t)(hash | 1);
+    return cut;
+}
+
 void trii_share_note(const trii_share *share)
 {
-    trii_cut_features_note(&(trii_cut_features){
-        .parts = share->parts, .whole = share->whole, .start = share->start, .n = share->n});
+    trii_cut_features cut = nothing_over(share->group);
+
+    cut.parts = share->parts;
+    cut.whole = share->whole;
+    cut.start = share->start;
+    cut.n = share->n;
+    trii_cut_features_note(&cut);
 }
 
 /* The number of a value of this step; NO_VALUE: it is none. */
@@ -188,7 +209,7 @@ tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x)
 
 trii_share trii_share_noted(tri_group *group, int64_t n)
 {
-    const trii_cut_features noted = trii_cut_features_now();
+    const trii_cut_features over = nothing_over(group), noted = trii_cut_features_over(&over);
     trii_share share = {.group = group,
                         .parts = (int)noted.parts,
                         .block = 1,

@@ -179,10 +179,88 @@ static void a_module_inside_leaves_the_masks_of_the_outer_one(void **state)
     run_threads(2, &(tri_group_options){.engine = "shm"}, masks_rank, want);
 }
 
+/* Of layers over two groups, the dropout follows the one whose group is its own. */
+typedef struct fork_of_two {
+    tri_module *kept, *drop, *beside;
+} fork_of_two;
+
+static tri_tensor *fork_forward(tri_module *self, tri_tensor *x)
+{
+    fork_of_two *f = tri_module_data(self);
+    tri_tensor *y = tri_forward(f->kept, x);
+
+    (void)tri_forward(f->beside, x);
+    return tri_forward(f->drop, y);
+}
+
+static tri_status drop_beside(tri_group *group, tri_group *other, double *got)
+{
+    const tri_parallel_rule rules[] = {{.module = "kept", .style = TRI_COLWISE},
+                                       {.module = "drop", .style = TRI_COLWISE}};
+    tri_module *net = tri_module_simple("fork", sizeof(fork_of_two), fork_forward);
+    fork_of_two *f = tri_module_data(net);
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 1), TRI_DTYPE_F64);
+    tri_status status = tri_init_constant(x, 1);
+
+    trii_mutex_lock(&drawing);
+    tri_set_default_dtype(TRI_DTYPE_F64);
+    f->kept = tri_module_add_child(net, "kept", tri_nn_linear(1, 8, NULL));
+    f->drop = tri_module_add_child(net, "drop", tri_nn_dropout(0.5));
+    f->beside = tri_module_add_child(net, "beside", tri_nn_linear(1, 8, NULL));
+    tri_set_default_dtype(TRI_DTYPE_F32);
+    trii_mutex_unlock(&drawing);
+    for (int64_t i = 0; i < tri_module_state_count(net) && status == TRI_OK; i++)
+        status = tri_init_constant(tri_module_state(net, i).tensor, 1);
+    tri_rng_state_set(&(tri_rng){.seed = 5});
+    if (status == TRI_OK && group != NULL)
+        status = tri_parallelize(net, group, rules, 2);
+    if (status == TRI_OK && group != NULL)
+        status = tri_parallelize(
+            f->beside, other, &(tri_parallel_rule){.module = "", .style = TRI_COLWISE, .parts = 2},
+            1);
+    if (status == TRI_OK)
+        status = tri_tensor_copy_out(tri_forward(net, x), got,
+                                     (group != NULL ? 8 : 16) * sizeof(double));
+    tri_step_end();
+    tri_module_destroy(net);
+    tri_tensor_unref(x);
+    return status;
+}
+
+static const char *beside_rank(rank_env *env)
+{
+    const double *want = env->arg;
+    double got[8];
+    tri_group *group = NULL, *other = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &other));
+    RANK_TRY(env, tri_group_split(other, 0, -env->rank, NULL, &group)); /* the other way round */
+    RANK_TRY(env, drop_beside(group, other, got));
+    for (int i = 0; i < 8; i++) {
+        double whole = want[i / 4 * 8 + 4 * tri_group_rank(group) + i % 4];
+
+        if (got[i] != whole)
+            return RANK_FAIL(env, "rank %d: value %d is %g, not %g", env->rank, i, got[i], whole);
+    }
+    tri_group_unref(group);
+    tri_group_unref(other);
+    return NULL;
+}
+
+static void a_dropout_follows_the_layers_of_its_own_group(void **state)
+{
+    double want[16];
+
+    (void)state;
+    CHECK_OK(drop_beside(NULL, NULL, want));
+    run_threads(2, &(tri_group_options){.engine = "shm"}, beside_rank, want);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_that_differ_are_named_in_the_first_update),
     cmocka_unit_test(parts_are_not_drawn_alike),
     cmocka_unit_test(a_module_inside_leaves_the_masks_of_the_outer_one),
+    cmocka_unit_test(a_dropout_follows_the_layers_of_its_own_group),
 };
 
 TEST_MAIN(tests)

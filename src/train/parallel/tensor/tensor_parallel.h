@@ -54,7 +54,7 @@ tri_tensor *trii_share_give(const trii_share *share, tri_tensor *x);
 /* x, of which this rank's part is taken for one of all features in a row. INVALID_ARG: it has a
  * part of each of several, as the layer before gave them. */
 tri_status trii_share_check_order(const tri_tensor *x) TRI_MUST_CHECK;
-/* The share of so many features; equal ones where none of the size was noted. */
+/* The share of so many features; equal ones where none of the size was noted over this group. */
 trii_share trii_share_noted(tri_group *group, int64_t n);
 /* A forward draws random numbers for its part, along this dimension, of values of all ranks. */
 void trii_forward_part(tri_module *self, tri_tensor *x, tri_tensor **out, const trii_share *share,
