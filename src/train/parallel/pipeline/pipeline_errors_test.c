@@ -343,6 +343,52 @@ static void a_forward_that_one_rank_is_refused_ends_all(void **state)
     run_threads(2, &(tri_group_options){.timeout_ms = 10000}, forget_no_grad, &m);
 }
 
+/* Outputs in two parts come over the border to a layer that would take them for one. */
+static const char *take_parts(rank_env *env)
+{
+    static const tri_parallel_rule rules[] = {{.module = "0", .style = TRI_COLWISE, .parts = 2},
+                                              {.module = "2", .style = TRI_ROWWISE}};
+    const mistake *m = env->arg;
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(4, 3), TRI_DTYPE_F32);
+    tri_tensor *y = tri_tensor_create(TRI_SHAPE(4, 2), TRI_DTYPE_F32);
+    tri_group *group = NULL;
+    tri_mesh *mesh = NULL;
+    tri_module *net =
+        tri_nn_sequential(tri_nn_linear(3, 8, NULL), tri_nn_tanh(), tri_nn_linear(8, 2, NULL));
+    tri_tensor *loss;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
+                                  &mesh));
+    RANK_TRY(env, tri_parallelize(net, tri_mesh_group(mesh, "tensor"), rules, 2));
+    net = tri_pipeline_split(net, (const char *[]){"2"}, 2,
+                             &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
+    RANK_TRY(env, tri_module_status(net));
+    loss = tri_pipeline_step(net, x, y, pipeline_mse, NULL);
+    wrong =
+        check_end(env, m, tri_tensor_status(loss) == TRI_OK ? tri_run() : tri_tensor_status(loss));
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_module_destroy(net);
+    tri_mesh_destroy(mesh);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return wrong;
+}
+
+static void parts_of_several_are_noticed_over_the_border(void **state)
+{
+    const char *line = "this rank's part of each of several parts";
+    mistake m = {
+        .status = {TRI_ERR_PEER_LOST, TRI_ERR_PEER_LOST, TRI_ERR_INVALID_ARG, TRI_ERR_INVALID_ARG},
+        .part = {line, line, line, line}};
+
+    (void)state;
+    run_threads(4, &(tri_group_options){.timeout_ms = 10000}, take_parts, &m);
+}
+
 /* Rank 1 has a bound that is none, when the pass itself has run. */
 static const char *clip_wrongly(rank_env *env)
 {
@@ -596,6 +642,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_is_refused_ends_the_others_with_its_line),
     cmocka_unit_test(what_has_no_gradients_says_so),
     cmocka_unit_test(a_forward_that_one_rank_is_refused_ends_all),
+    cmocka_unit_test(parts_of_several_are_noticed_over_the_border),
     cmocka_unit_test(a_bound_that_one_rank_has_wrong_ends_all),
     cmocka_unit_test(a_norm_over_other_parameters_is_refused),
     cmocka_unit_test(replicas_are_those_of_one_stage),

@@ -92,6 +92,7 @@ typedef struct trii_pipeline_note {
     trii_pipeline_updates updates;
     trii_type type;
     bool requires_grad;
+    bool in_parts; /* of a layer in several parts (trii_cut_parts_reach) */
 } trii_pipeline_note;
 
 /* What goes from one stage to a later one: the result, whose number is that of its stage, or a

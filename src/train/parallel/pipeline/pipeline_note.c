@@ -25,6 +25,7 @@ enum {
     UPDATED = FEATURES + sizeof(trii_cut_features) / sizeof(int64_t),
     WITHOUT,
     REQUIRES_GRAD,
+    IN_PARTS,
     DTYPE,
     NDIM,
     SHAPE,
@@ -59,6 +60,7 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
                             [UPDATED] = note->updates.any,
                             [WITHOUT] = note->updates.without,
                             [REQUIRES_GRAD] = note->requires_grad,
+                            [IN_PARTS] = note->in_parts,
                             [DTYPE] = (int64_t)note->type.dtype,
                             [NDIM] = note->type.ndim};
 
@@ -119,6 +121,7 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
                                      .drawn.count = words[RANDOMS],
                                      .updates = {words[UPDATED] != 0, (int)words[WITHOUT]},
                                      .requires_grad = words[REQUIRES_GRAD] != 0,
+                                     .in_parts = words[IN_PARTS] != 0,
                                      .type = {.dtype = (tri_dtype)words[DTYPE],
                                               .device = tri_current_device(),
                                               .ndim = (int)words[NDIM]}};

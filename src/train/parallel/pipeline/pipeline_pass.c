@@ -213,6 +213,8 @@ static tri_status receive(pass *t, int stage, int microbatch, trii_vid after)
                               trii_pipeline_tag(p, &edge, microbatch), &first, &at->received);
     if (status != TRI_OK)
         return status;
+    if (note->in_parts)
+        trii_cut_parts_note(at->received);
     trii_traffic_is_for(t->step, at->received, "tri_pipeline (input of a stage)");
     trii_traffic_for_backward(t->step, at->received);
     return TRI_OK;
@@ -290,7 +292,8 @@ static tri_status send_on(pass *t, const trii_pipeline_action *a, trii_vid out)
         .drawn = trii_pipeline_random_until(&t->random, local_of(t, a->stage)),
         .updates = p->updates,
         .type = t->step->values[out].type,
-        .requires_grad = t->step->values[out].requires_grad};
+        .requires_grad = t->step->values[out].requires_grad,
+        .in_parts = trii_cut_parts_reach(out)};
     trii_pipeline_note *told =
         &t->told[2 * (ptrdiff_t)local_of(t, a->stage) + kind_of(t, a->microbatch)];
     trii_vid token = TRII_NO_VALUE;

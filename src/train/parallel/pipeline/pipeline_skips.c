@@ -335,6 +335,8 @@ static tri_status receive(trii_skip_pass *t, int hop, const trii_skip_place *at)
                               trii_pipeline_tag(t->p, &edge, at->microbatch), &after, &value);
     if (status != TRI_OK)
         return status;
+    if (note->in_parts)
+        trii_cut_parts_note(value);
     trii_traffic_is_for(t->step, value, "tri_pipeline (saved tensor of a stage)");
     trii_traffic_for_backward(t->step, value);
     *cell = (trii_skip_cell){trii_handle_recorded(t->step, value), at->stage};
@@ -417,6 +419,7 @@ static tri_status send(trii_skip_pass *t, int hop, const trii_skip_place *at)
         return status;
     note.type = t->step->values[value].type;
     note.requires_grad = t->step->values[value].requires_grad;
+    note.in_parts = trii_cut_parts_reach(value);
     status = trii_pipeline_note_tell(t->p, &edge, &note, at->first_of_kind, at->microbatch,
                                      &t->notes[2 * hop + at->kind]);
     if (status == TRI_OK)
