@@ -264,7 +264,9 @@ TRI_API bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *na
  * numbers on one rank alone count only there), set them again afterwards with tri_rng_state_set.
  * Everything is checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also if
  * an optimizer is given and the checkpoint has none): nothing has changed; NO_MEMORY: a part may
- * have changed. */
+ * have changed. Ranks of a pipeline, and those that have parts of its layers (tri_parallelize), all
+ * return the failure of one of them; any other rank returns its own, and replicas (tri_ddp,
+ * tri_zero) may have restored where one has not: end the job then. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);

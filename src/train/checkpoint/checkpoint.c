@@ -484,13 +484,15 @@ tri_status(tri_checkpoint_restore)(const tri_checkpoint *checkpoint, tri_module 
     }
     if (status == TRI_OK && optimizer != NULL)
         status = check_list(&rest, TRII_OPTIMIZER_NAME, &others, &all);
-    if (stages != NULL)
-        status = trii_ranks_agree(stages->group, status);
+    if (stages != NULL) /* and those of other pipelines that have parts of the same layers */
+        status = trii_stages_agree(module, NULL, status);
     /* Everything fits: nothing was written before this line. */
     if (status == TRI_OK)
         status = load_module(module, &model);
     if (status == TRI_OK && optimizer != NULL)
         status = load_list(&rest, &others, &all);
+    if (stages != NULL)
+        status = trii_stages_agree(module, NULL, status);
     if (status == TRI_OK)
         trii_random_state_set(&checkpoint->manifest.random);
     trii_free(all.places);

@@ -234,7 +234,7 @@ static const char *mistaken_rank(rank_env *env)
     tri_group *group = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model, *others[2];
-    tri_optimizer *opt, *wrong[3] = {NULL};
+    tri_optimizer *opt, *wrong[3] = {NULL}, *other_kind;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, env->size / 2),
@@ -244,6 +244,7 @@ static const char *mistaken_rank(rank_env *env)
     others[0] = stages_of(mesh);
     others[1] = build();
     opt = optimize(model);
+    other_kind = tri_sgd(model, 0.05, &(tri_sgd_options){.momentum = 0.9});
     for (int i = 0; i < 2; i++)
         wrong[i] = optimize(others[i]);
     RANK_TRY(env, tri_checkpoint_writer_create(folder, &writer));
@@ -254,9 +255,12 @@ static const char *mistaken_rank(rank_env *env)
                        i < 2 ? TRI_ERR_INVALID_ARG : TRI_ERR_MISMATCH,
                        i < 2 ? "not of this pipeline" : "some ranks give no optimizer");
     }
+    RANK_FAILS(env, save_or_restore(2, folder, writer, model, mistakes ? other_kind : opt),
+               TRI_ERR_FORMAT, "no tensor");
     RANK_TRY(env, save_or_restore(2, folder, writer, model, opt)); /* the groups go on */
     tri_checkpoint_writer_destroy(writer);
     tri_optimizer_destroy(opt);
+    tri_optimizer_destroy(other_kind);
     for (int i = 0; i < 2; i++) {
         tri_optimizer_destroy(wrong[i]);
         tri_module_destroy(others[i]);
