@@ -11,7 +11,10 @@
 #include "base/log.h"
 #include "comm/rpc/rpc_internal.h"
 
-#define ASK_NS (20 * TRII_NS_PER_MS)
+/* So long before a deadline the callee is asked where the call is: an eighth of what it was given,
+ * since a busy callee takes its time to answer, but within these. */
+#define ASK_MIN_NS (20 * TRII_NS_PER_MS)
+#define ASK_MAX_NS (200 * TRII_NS_PER_MS)
 
 uint64_t rpc_call_number(const tri_rpc_call *call)
 {
@@ -112,14 +115,19 @@ void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...
 
 int64_t rpc_call_look_ns(const tri_rpc_call *call)
 {
-    return call->asked || call->deadline_ns == TRII_NO_DEADLINE ? call->deadline_ns
-                                                                : call->deadline_ns - ASK_NS;
+    int64_t before_ns;
+
+    if (call->asked || call->deadline_ns == TRII_NO_DEADLINE)
+        return call->deadline_ns;
+    before_ns = (call->deadline_ns - call->began_ns) / 8;
+    before_ns = before_ns > ASK_MIN_NS ? before_ns : ASK_MIN_NS;
+    return call->deadline_ns - (before_ns < ASK_MAX_NS ? before_ns : ASK_MAX_NS);
 }
 
 RPC_COLD void rpc_call_ask(tri_rpc_call *call)
 {
     call->asked = true;
-    if (call->in_flight && call->deadline_ns - call->began_ns > 2 * ASK_NS)
+    if (call->in_flight && call->deadline_ns - call->began_ns > 2 * ASK_MIN_NS)
         rpc_send_kind(call->peer, RPC_WHERE, rpc_call_number(call), 0, 0);
 }
 

@@ -261,7 +261,7 @@ static void a_deadline_ends_the_call_and_tells_where_it_was(void **state)
 
         begin(&w, 2, &one);
         to = worker_find(&w, 0, "w1");
-        /* the callee has 20 ms to say so */
+        /* the callee has 20 ms to say so, and an eighth of a longer deadline */
         CHECK_FAILS_WITHIN(
             ms, tri_rpc_sync(to, &hang, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
             TRI_ERR_TIMEOUT, " ms; it has run there for ");

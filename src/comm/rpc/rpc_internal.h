@@ -172,7 +172,7 @@ tri_rpc_call *rpc_call_at(const tri_rpc *rpc, uint64_t number);
 uint64_t rpc_call_number(const tri_rpc_call *call);
 void rpc_call_log(const tri_rpc_call *call); /* that it failed and nobody has looked */
 bool rpc_call_is_over(void *call);
-/* When somebody looks at it: 20 ms before its deadline the callee is asked where it is. */
+/* When somebody looks at it: some time before its deadline the callee is asked where it is. */
 int64_t rpc_call_look_ns(const tri_rpc_call *call);
 void rpc_call_ask(tri_rpc_call *call);
 /* To the program, which may have only so many of a peer: STATE, and the call keeps its reply. */

@@ -2,6 +2,7 @@
  * rpc_lines_test.c - what the lines of calls that fail say: which limit, whose function, which line
  * of the source; and what the log says of a program that forgets things.
  */
+#include "comm/rpc/rpc_internal.h"
 #include "testing/logged.h"
 #include "testing/rpc_promises.h"
 
@@ -287,6 +288,23 @@ static void what_others_hold_is_logged_when_its_owner_leaves(void **state)
     logged_end(&log);
 }
 
+/* A busy callee takes its time to answer, which only a long deadline has. */
+static void the_longer_a_call_was_given_the_earlier_its_callee_is_asked(void **state)
+{
+    static const int64_t ms[][2] = {{40, 20}, {160, 20}, {800, 100}, {1600, 200}, {60000, 200}};
+    tri_rpc_call call = {.deadline_ns = TRII_NO_DEADLINE};
+
+    (void)state;
+    assert_true(rpc_call_look_ns(&call) == TRII_NO_DEADLINE);
+    for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]); i++) {
+        call = (tri_rpc_call){.began_ns = 1000};
+        call.deadline_ns = call.began_ns + ms[i][0] * TRII_NS_PER_MS;
+        assert_int_equal(call.deadline_ns - rpc_call_look_ns(&call), ms[i][1] * TRII_NS_PER_MS);
+        call.asked = true;
+        assert_int_equal(rpc_call_look_ns(&call), call.deadline_ns);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_message_that_is_refused_says_by_which_limit),
     cmocka_unit_test(a_limit_of_the_other_program_is_told_from_the_own_one),
@@ -296,6 +314,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(replies_that_are_not_freed_are_logged_when_their_worker_leaves),
     cmocka_unit_test(a_reference_that_failed_is_logged_unless_it_was_looked_at),
     cmocka_unit_test(what_others_hold_is_logged_when_its_owner_leaves),
+    cmocka_unit_test(the_longer_a_call_was_given_the_earlier_its_callee_is_asked),
 };
 
 TEST_MAIN(tests)

@@ -321,7 +321,7 @@ static void where_all_threads_wait_the_line_names_the_handlers(void **state)
     trii_mutex_lock(&gate);
     call(to, &pass, calls, 2);
     worker_wait_for(&n_inside, 2);
-    /* the callee has 20 ms to say so */
+    /* the callee has 20 ms to say so, and an eighth of a longer deadline */
     CHECK_FAILS_WITHIN(
         ms, tri_rpc_sync(to, &ping, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
         TRI_ERR_TIMEOUT,
