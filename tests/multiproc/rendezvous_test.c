@@ -159,7 +159,8 @@ static void a_node_rank_that_is_taken_is_refused(void **state)
     start_static(&b, port, 1, "timeout=20", "--nproc-per-node=1", "exec sleep 1000");
     spawn_expect(&a.run, "up");
     for (int rank = 0; rank < 2; rank++) { /* who has rank 0 serves the store in the same port */
-        start_static(&c, port, rank, "timeout=20", "--nproc-per-node=1", "true");
+        /* it waits so long, and half as long again, for one that may be gone */
+        start_static(&c, port, rank, "timeout=20", "--host-timeout=1", "true");
         assert_int_equal(spawn_wait(&c.run), 1);
         has_two(&c, "job none:", rank == 0 ? &a : &b,
                 rank == 0 ? " has --node-rank 0 already, and" : " has --node-rank 1 already, and",

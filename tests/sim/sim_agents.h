@@ -116,6 +116,7 @@ static inline void sim_start_agent(sim_job *job, sim_agent *agent)
                                            .rdzv_conf = job->conf,
                                            .run_id = "job",
                                            .role = "default",
+                                           .host_timeout_ms = SIM_SEEN_MS,
                                            .max_restarts = 3};
     agent->link = (sim_link){0};
     agent->led = job->led;

@@ -1,6 +1,7 @@
 /*
  * sim_given_ranks_test.c - agents with given ranks in virtual time: one that has lost its rank to
- * another agent takes no part, however late it hears of that.
+ * another agent takes no part, however late it hears of that, and one that comes early for the rank
+ * of an agent that is gone waits for it.
  */
 /* ctest: labels=full timeout=60 */
 #include "sim_agents.h"
@@ -77,8 +78,80 @@ static void one_that_was_replaced_while_it_joined_takes_no_part(void **state)
     }
 }
 
+/* --- a second agent of one rank ------------------------------------------- */
+
+/* Three agents run a round, and a fourth has the rank of the third. */
+static void begin_with_second(sim_job *job, uint64_t seed)
+{
+    sim_job_begin(job, seed, 4, 3, 3);
+    job->given = job->peers = true;
+    job->led = false;
+    for (int i = 0; i < job->n; i++)
+        job->agents[i].given_rank = i < 3 ? i : 2;
+    sim_start_within(job, 0, 3, 1000);
+    sim_await_round(job, 3, 10000);
+}
+
+static void one_that_comes_before_the_dead_is_missed_takes_its_place(void **state)
+{
+    (void)state;
+    FOR_SEEDS(5)
+    {
+        sim_job job;
+
+        begin_with_second(&job, seed);
+        sim_kill(&job.agents[2]);
+        sim_start_within(&job, 3, 4, 1);
+        sim_run_ms(&job, SIM_SEEN_MS / 2);
+        assert_int_equal(job.agents[3].state, SIM_JOINING);
+        sim_await_round(&job, 3, 10000);
+        assert_int_equal(job.agents[3].rank, 2);
+        sim_job_end(&job);
+    }
+}
+
+static void the_rank_of_one_that_lives_is_refused_and_its_round_goes_on(void **state)
+{
+    (void)state;
+    FOR_SEEDS(5)
+    {
+        sim_job job;
+
+        begin_with_second(&job, seed);
+        sim_start_within(&job, 3, 4, 1);
+        sim_run_ms(&job, SIM_SEEN_MS);
+        assert_int_equal(job.agents[3].state, SIM_JOINING);
+        sim_run_ms(&job, 2 * SIM_SEEN_MS);
+        assert_int_equal(job.agents[3].state, SIM_FAILED);
+        if (strstr(job.agents[3].why, "has --node-rank 2 already") == NULL)
+            fail_msg("%s", job.agents[3].why);
+        assert_int_equal(sim_count(&job, SIM_RUNNING), 3);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(job.agents[i].rounds, 1);
+        sim_job_end(&job);
+    }
+}
+
+static void one_that_waits_for_a_rank_leaves_at_once_when_it_is_told(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    begin_with_second(&job, 1);
+    sim_start_within(&job, 3, 4, 1);
+    sim_run_ms(&job, 100);
+    sim_leave(&job, &job.agents[3]);
+    sim_run_ms(&job, 100);
+    assert_int_equal(job.agents[3].state, SIM_OUT);
+    assert_int_equal(sim_count(&job, SIM_RUNNING), 3);
+    sim_job_end(&job);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_that_was_replaced_while_it_joined_takes_no_part),
+    cmocka_unit_test(one_that_comes_before_the_dead_is_missed_takes_its_place),
+    cmocka_unit_test(the_rank_of_one_that_lives_is_refused_and_its_round_goes_on),
+    cmocka_unit_test(one_that_waits_for_a_rank_leaves_at_once_when_it_is_told),
 };
 
 TEST_MAIN(tests)

@@ -18,8 +18,10 @@
 #include "store/exchange.h"
 #include "store/tcp_client.h"
 
-#define COUNT_MS 500  /* between two counts of the hosts that have come */
-#define PROBE_MS 1000 /* for a store to answer that has the port we want */
+#define COUNT_MS 500      /* between two counts of the hosts that have come */
+#define PROBE_MS 1000     /* for a store to answer that has the port we want */
+#define CLAIM_LOOK_MS 20  /* between two looks whether a rank is free again */
+#define CLAIM_MORE_MS 500 /* for the others to free one, once they see that its agent is gone */
 
 /* --- ranks ---------------------------------------------------------------- */
 
@@ -69,30 +71,67 @@ static void claim_key(int rank, char *key_out, size_t bytes)
     snprintf(key_out, bytes, "trireme/claim/%d", rank);
 }
 
-/* Takes the rank, or finds that we have it still. An agent that was given up, by mistake or not,
- * has lost it: the first to claim it from then on has it, and *number_out is the round that
- * begins with that agent; else it is left alone. */
+/* Takes the rank if it is free, or finds that we have it still; else *other_out is who has it. An
+ * agent that was given up, by mistake or not, has lost its rank: the first to claim it from then on
+ * has it, and *number_out is the round that begins with that agent; else it is left alone. */
+static tri_status try_claim(trii_rendezvous *r, const char *key, const char *text,
+                            int64_t *number_out, char **other_out)
+{
+    char *last = NULL;
+    long long lost_round;
+    tri_status status = put(r, key, "", text, other_out);
+
+    if (status == TRI_OK && *other_out != NULL &&
+        sscanf(*other_out, "gone %lld", &lost_round) == 1) {
+        last = *other_out;
+        status = put(r, key, last, text, other_out);
+        if (status == TRI_OK && *other_out == NULL)
+            *number_out = lost_round + 1;
+    }
+    tri_store_free(last);
+    return status;
+}
+
+/* Frees `other`, which has our rank, and waits a moment: it may be gone, and the others be about to
+ * find that. They give up an agent that is silent for --host-timeout, or for half as long again
+ * where they never reached it. *deadline_ns: 0 before the first time. An agent that has run workers
+ * under its rank has been given up itself. */
+static tri_status await_rank(trii_rendezvous *r, char *other, int64_t *deadline_ns)
+{
+    tri_status status = TRI_OK;
+
+    trii_rdzv_answered(r);
+    if (*deadline_ns == 0)
+        *deadline_ns = trii_rdzv_deadline(r, r->options->host_timeout_ms * 3 / 2 + CLAIM_MORE_MS);
+    if (r->round.world_size > 0 || trii_rdzv_now(r) >= *deadline_ns)
+        status = rank_taken(r, other);
+    else if (trii_rdzv_interrupted(r))
+        status = TRI_ERR_STATE;
+    tri_store_free(other);
+    if (status == TRI_OK)
+        status = trii_rdzv_check_own(r);
+    if (status != TRI_OK)
+        return status;
+    trii_rdzv_take_losses(r);
+    trii_rdzv_pause_about(r, CLAIM_LOOK_MS);
+    return TRI_OK;
+}
+
 static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 {
-    char key[64], text[TRII_RDZV_ADDR_BYTES + 80], *other, *last = NULL;
-    long long lost_round;
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 80], *other;
+    int64_t deadline_ns = 0;
     tri_status status;
 
     claim_key(r->options->node_rank, key, sizeof(key));
     trii_rdzv_settings_text(r, text, sizeof(text));
     snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s", r->setup.self.token);
-    status = put(r, key, "", text, &other);
-    if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
-        last = other;
-        status = put(r, key, last, text, &other);
-        if (status == TRI_OK && other == NULL)
-            *number_out = lost_round + 1;
-    }
-    tri_store_free(last);
-    if (status != TRI_OK || other == NULL)
-        return status;
-    status = rank_taken(r, other);
-    tri_store_free(other);
+    do {
+        status = try_claim(r, key, text, number_out, &other);
+        if (status != TRI_OK || other == NULL)
+            return status;
+        status = await_rank(r, other, &deadline_ns);
+    } while (status == TRI_OK);
     return status;
 }
 
