@@ -315,54 +315,6 @@ static void masks_are_those_of_the_whole(void **state)
     }
 }
 
-#define N_NESTED (BATCH * LENGTH * WIDTH)
-
-static tri_module *two_dropouts(void)
-{
-    return tri_nn_sequential(
-        tri_nn_sequential(tri_nn_dropout(0.4), tri_nn_tanh(), tri_nn_dropout(0.3)));
-}
-
-static tri_status drop_twice(tri_module *model, double *to)
-{
-    tri_tensor *ones = tri_full(TRI_SHAPE(BATCH, LENGTH, WIDTH), 1, TRI_DTYPE_F64);
-    tri_status status = tri_tensor_copy_out(tri_forward(model, ones), to, N_NESTED * sizeof(*to));
-
-    tri_step_end();
-    return status;
-}
-
-/* The second dropout is not named itself, but is in a module that is. */
-static const char *nested_rank(rank_env *env)
-{
-    static const tri_parallel_rule rules[] = {
-        {.module = "0", .style = TRI_SEQUENCE, .input = TRI_WHOLE, .output = TRI_WHOLE},
-        {.module = "0.0", .style = TRI_SEQUENCE}};
-    tri_module *model = two_dropouts();
-    tri_group *group = NULL;
-    double got[N_NESTED];
-    const char *wrong;
-
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_parallelize(model, group, rules, 2));
-    RANK_TRY(env, drop_twice(model, got));
-    wrong = far_from(env, "result", got, env->arg, N_NESTED);
-    tri_module_destroy(model);
-    tri_group_unref(group);
-    return wrong;
-}
-
-static void dropouts_inside_of_parts_draw_the_masks_of_the_whole(void **state)
-{
-    tri_module *net = two_dropouts();
-    double want[N_NESTED];
-
-    (void)state;
-    CHECK_OK(drop_twice(net, want));
-    tri_module_destroy(net);
-    run_threads(2, &(tri_group_options){.engine = "shm"}, nested_rank, want);
-}
-
 /* --- values on their way in and out --------------------------------------- */
 
 /* What it gets, times two: of this rank's part. */
@@ -500,7 +452,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(replicas_add_norms_up_once),
     cmocka_unit_test(values_have_the_bits_of_whole_sequences),
     cmocka_unit_test(masks_are_those_of_the_whole),
-    cmocka_unit_test(dropouts_inside_of_parts_draw_the_masks_of_the_whole),
     cmocka_unit_test(inputs_and_outputs_are_prepared),
     cmocka_unit_test(what_is_no_sequence_is_refused),
 };
