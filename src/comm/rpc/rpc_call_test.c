@@ -290,7 +290,7 @@ static void wait_until_too_late(tri_rpc *rpc)
 {
     bool too_late = false;
 
-    while (!too_late) {
+    for (; !too_late; trii_thread_yield()) {
         rpc_lock(rpc);
         too_late = rpc->queue != NULL && rpc->queue->deadline_ns <= trii_now_ns();
         rpc_unlock(rpc);
