@@ -507,9 +507,8 @@ static void a_store_that_stands_still_costs_nobody_its_place(void **state)
     }
 }
 
-/* As by an agent that cannot start its workers: it tells why, and the others may read that later.
- */
-static void that_a_job_is_closed_is_no_news_before_its_cause(void **state)
+/* As of an agent that cannot start its workers: the others may see the end before they read why. */
+static void the_end_of_a_job_is_told_after_its_cause(void **state)
 {
     const trii_rdzv_news cause = {.over = true, .gone = -1, .why = "no such program"};
     sim_job job;
@@ -677,7 +676,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_that_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
     cmocka_unit_test(a_store_that_stands_still_costs_nobody_its_place),
-    cmocka_unit_test(that_a_job_is_closed_is_no_news_before_its_cause),
+    cmocka_unit_test(the_end_of_a_job_is_told_after_its_cause),
     cmocka_unit_test(all_succeed_together),
     cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
     cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),

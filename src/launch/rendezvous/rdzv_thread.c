@@ -13,7 +13,7 @@
 #define LOOK_MS 1000
 #define LEAD_MS 250 /* of the leader: another host may want to join */
 #define BARRIER_LOOK_MS 100
-#define CAUSE_MS 500
+#define CAUSE_MS 500    /* for the cause of an end that was seen first */
 #define GOODBYE_MS 3000 /* the server of the store waits so long for the others */
 #define GOODBYE_MIXED_MS 1000
 
@@ -186,8 +186,8 @@ static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
     return tri_store_check(r->kv, keys, 1, passed_out);
 }
 
-/* An agent that closes the job has told the others of the round why, which may read that after the
- * end. One of torchrun tells nothing. */
+/* An agent that closes the job has told the others of its round why, but they may see the end
+ * before they read that. Agents of torchrun tell nothing. */
 static bool waits_for_cause(trii_rendezvous *r)
 {
     int64_t now = trii_rdzv_now(r);
