@@ -287,8 +287,8 @@ static void ranks_of_equal_process_ids_have_a_row_each(void **state)
     "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":7,\"args\":{\"name\":\"rank " #rank        \
     " of 3\",\"host\":\"" host "\",\"epoch\":" #epoch "}}\n"
 
-/* Whose clocks count from moments of their own; what two ranks of one host say of theirs differs by
- * what the wall clock was set between. */
+/* Each host counts from a moment of its own. What two ranks of one host say of that moment differs
+ * if the wall clock was set in between. */
 static void clocks_of_hosts_are_made_one(void **state)
 {
     static const char zero[] =

@@ -497,8 +497,7 @@ static int by_node(const void *a, const void *b)
 
 /* A batch that is cut into pieces passes from device to device, so in the order of the program's
  * calls a row's events of a category are parted by those of the process's other rows: between them
- * a piece ends.
- * The gradients of the last piece are recorded first. */
+ * a piece ends. The gradients of the last piece are recorded first. */
 static tri_status find_pieces(trace_run *run)
 {
     size_t n_counts = (size_t)run->n_rows * TRACE_CATEGORIES;
@@ -515,7 +514,6 @@ static tri_status find_pieces(trace_run *run)
     for (int i = 0; i < run->n && status == TRI_OK; i++) {
         trace_event *e = sorted[i];
         int *count = &pieces[e->row * TRACE_CATEGORIES + e->category];
-
         int *before = &last[run->rows[e->row].process][e->category];
 
         if (e->node < 0)
