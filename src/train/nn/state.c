@@ -386,8 +386,8 @@ static tri_status compare_copies(const tri_module *module, const trii_stages *st
         if (own != 0 && hashes[staged->place] != 0 && own != hashes[staged->place])
             return TRII_FAIL(TRI_ERR_MISMATCH,
                              "module_hash: %s is %s of rank %d, a parameter of both stages, but "
-                             "differs in its bits: all ranks update it with one rate, and freeze "
-                             "it on all or on none",
+                             "differs in its bits: update it at the same rate on all ranks, and "
+                             "freeze it on all or on none",
                              module->state[i].name, staged->name,
                              (int)stages->entries[staged->place].rank);
     }

@@ -138,7 +138,7 @@ static void say_random(const facts *a, const facts *b, char *text, size_t bytes)
     snprintf(text, bytes,
              "random numbers of seed %" PRIu64 ", stream %" PRIu64 ", step %" PRId64
              ", and rank 0 of seed %" PRIu64 ", stream %" PRIu64 ", step %" PRId64
-             ": call tri_manual_seed alike",
+             ": call tri_manual_seed with one seed on all of them",
              a->random.seed, a->random.stream, a->random.step, b->random.seed, b->random.stream,
              b->random.step);
 }
@@ -148,7 +148,7 @@ static void say_settings(const facts *a, const facts *b, char *text, size_t byte
     for (int h = 0; h < TRII_HYPERS && a->kind == b->kind; h++) {
         if (a->hyper[h] == b->hyper[h])
             continue;
-        snprintf(text, bytes, "%s %g of the optimizer, and rank 0 %g: give all the same",
+        snprintf(text, bytes, "%s %g in its optimizer, and rank 0 has %g: give all ranks the same",
                  trii_hyper_name((tri_hyper)h), a->hyper[h], b->hyper[h]);
         return;
     }
@@ -179,7 +179,7 @@ static tri_status compare_all(const void *of_ranks, int ranks)
                 checks[k].say(&all[r], &all[0], what, sizeof(what));
             else if (used < sizeof(others))
                 used += (size_t)snprintf(others + used, sizeof(others) - used, "%s%d",
-                                         used == 0 ? "; so differ " : ", ", r);
+                                         used == 0 ? "; other ranks that differ: " : ", ", r);
             first = first == 0 ? r : first;
         }
         if (first > 0)

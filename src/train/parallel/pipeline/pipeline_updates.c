@@ -43,9 +43,10 @@ void trii_pipeline_updates_end(trii_pipeline *p)
         trii_pipeline_rank_of(&p->shape, p->shape.stages - 1) != p->rank)
         return;
     p->has_warned = true;
-    TRII_LOG(TRII_LOG_WARN, "pipeline",
-             "rank %d of the pipeline trains its stages, but no tri_optimizer_step has updated "
-             "them, as it has those of other ranks: each rank makes an optimizer of the pipeline "
-             "(what shall stay as it is needs tri_requires_grad(parameter, false))",
-             p->updates.without - 1);
+    TRII_LOG(
+        TRII_LOG_WARN, "pipeline",
+        "rank %d of the pipeline trains its stages, but no tri_optimizer_step has updated "
+        "them, as it has those of other ranks: make an optimizer of the pipeline on each rank, "
+        "or freeze what is not to learn (tri_requires_grad(parameter, false))",
+        p->updates.without - 1);
 }

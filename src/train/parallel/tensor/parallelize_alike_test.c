@@ -16,10 +16,10 @@ static const difference differences[] = {
     {.line = "rank 1 has random numbers of seed 6, stream 0, step 0, and rank 0 of seed 5",
      .seed = true},
     {.line = NULL, .unread_seed = true},
-    {.line =
-         "rank 1 has lr 0.25 of the optimizer, and rank 0 0.125: give all the same; so differ 2",
+    {.line = "rank 1 has lr 0.25 in its optimizer, and rank 0 has 0.125: give all ranks the same; "
+             "other ranks that differ: 2",
      .rate = true},
-    {.line = "rank 1 has weight_decay 0.5 of the optimizer, and rank 0 0", .decay = true},
+    {.line = "rank 1 has weight_decay 0.5 in its optimizer, and rank 0 has 0:", .decay = true},
     {.line = "rank 1 has another kind of optimizer than rank 0", .kind = true},
     {.line = "mse_loss", .target = true}};
 
