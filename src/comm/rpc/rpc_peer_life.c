@@ -123,8 +123,6 @@ void rpc_kept_drop(rpc_peer *peer, rpc_kept **at)
     rpc_kept *kept = *at;
 
     *at = kept->next;
-    peer->n_kept--;
-    peer->kept_bytes -= kept->bytes;
     for (int i = 0; i < kept->n; i++)
         rpc_block_unuse(peer->rpc, kept->blocks[i]);
     trii_free(kept->blocks);

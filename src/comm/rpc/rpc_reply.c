@@ -9,31 +9,6 @@
 #include "base/option.h"
 #include "comm/rpc/rpc_internal.h"
 
-/* The peer reads parts in our memory, until it says that it does not. How many its program may take
- * and keep is looked at there (rpc_reply_lend): here nobody knows which of them it has seen, and a
- * peer that has been slow must not fail for it. This is the end for one that never takes any. */
-static bool has_too_many(const rpc_peer *peer, size_t bytes)
-{
-    const tri_rpc_options *o = &peer->rpc->options;
-
-    return peer->n_kept >= o->window_calls && peer->kept_bytes + bytes > o->window_bytes;
-}
-
-RPC_COLD static void refuse(tri_rpc_request *r)
-{
-    char line[RPC_NAME + 160];
-
-    snprintf(line, sizeof(line),
-             "%s has %d replies with %zu bytes that it has not released (window_calls and "
-             "window_bytes): take and free some",
-             r->peer->name, r->peer->n_kept, r->peer->kept_bytes);
-    rpc_request_status(r, TRI_ERR_STATE, line);
-    rpc_packet_fini(r->rpc, &r->packet);
-    trii_free(r->kept);
-    r->kept = NULL;
-    rpc_request_retire(r);
-}
-
 /* Calls of it may be on their way, or come. */
 static void keep_result(tri_rpc_request *r, const tri_rpc_ref *ref)
 {
@@ -71,19 +46,12 @@ static tri_status go(tri_rpc_request *r)
             return TRI_OK;
         }
     }
-    if (r->kept != NULL && r->peer->out_ring != NULL && has_too_many(r->peer, packet->weight)) {
-        refuse(r);
-        return TRI_OK;
-    }
     status = rpc_send_packet(r->peer, packet, false);
     if (status == TRI_OK && r->keeps && packet->n_refs > 0)
         keep_result(r, packet->refs[0]);
     if (status == TRI_OK && r->kept != NULL && r->peer->state == RPC_PEER_UP &&
         r->peer->out_ring != NULL) {
-        *r->kept =
-            (rpc_kept){r->peer->kept, r->call, packet->blocks, packet->n_blocks, packet->weight};
-        r->peer->n_kept++;
-        r->peer->kept_bytes += packet->weight;
+        *r->kept = (rpc_kept){r->peer->kept, r->call, packet->blocks, packet->n_blocks};
         r->peer->kept = r->kept;
         r->kept = NULL;
         packet->blocks = NULL;

@@ -144,7 +144,6 @@ typedef struct rpc_kept {
     uint64_t call;
     rpc_block **blocks;
     int n;
-    size_t bytes;
 } rpc_kept;
 
 /* What a call of the peer's has returned first. */
@@ -231,8 +230,6 @@ struct rpc_peer {
     bool is_held;       /* by itself, for them */
     bool is_introduced; /* others hear of its end from us */
     rpc_kept *kept;
-    int n_kept;
-    size_t kept_bytes;
     int n_lent; /* replies of it whose parts the program here has, until tri_rpc_message_free */
     size_t lent_bytes;
     rpc_result *results; /* of its calls, until it says FREED */
