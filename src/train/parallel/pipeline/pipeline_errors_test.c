@@ -156,6 +156,8 @@ static void stages_and_options_are_checked(void **state)
         tri_pipeline((tri_module *[]){tri_ddp(one_stage(), &(tri_ddp_options){.group = group})}, 1,
                      &o),
         TRI_ERR_UNSUPPORTED, "stage 0 is DistributedDataParallel, or has one inside");
+    check_refused(tri_data_parallel(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), NULL),
+                  TRI_ERR_UNSUPPORTED, "the network is a pipeline");
     o.reserved[0] = 1;
     check_refused(tri_pipeline((tri_module *[]){one_stage()}, 1, &o), TRI_ERR_INVALID_ARG,
                   "reserved[0] is not 0");

@@ -15,6 +15,7 @@
 #include "base/param.h"
 #include "train/graph/record/replica.h"
 #include "train/nn/module.h"
+#include "train/parallel/pipeline/pipeline_internal.h"
 #include "train/tensor/device_list.h"
 #include "train/tensor/persistent.h"
 
@@ -268,6 +269,10 @@ static tri_status check_inside(const data_parallel *dp)
 {
     const tri_module *inside = trii_module_wrapper(dp->net, NULL);
 
+    if (trii_pipeline_of(dp->net) != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "the network is a pipeline, whose stages tri_pipeline_step runs one by "
+                         "one: use tri_ddp or tri_zero, over another axis of the mesh");
     for (int64_t i = 0; i < tri_module_state_count(dp->net); i++) {
         tri_state_entry entry = tri_module_state(dp->net, i);
 
