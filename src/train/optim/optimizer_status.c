@@ -27,6 +27,17 @@ tri_status tri_optimizer_status(const tri_optimizer *optimizer)
     return TRI_OK;
 }
 
+/* Of all parameters that the network had before, where it has those of this rank's stages alone. */
+static tri_status check_stages(const tri_optimizer *o, const trii_optim_param *param)
+{
+    if (param->tensor->staged == NULL || o->stages != NULL)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "%s was made before tri_pipeline or tri_pipeline_split divided its network "
+                     "(%s): make it of the module that this returns",
+                     o->ops->name, param->name);
+}
+
 tri_status trii_optimizer_before_update(tri_optimizer *o, trii_step *step)
 {
     trii_unit *last = NULL;
@@ -36,7 +47,9 @@ tri_status trii_optimizer_before_update(tri_optimizer *o, trii_step *step)
         const trii_optim_param *param = &o->params[i];
         tri_tensor *tensor = param->tensor;
 
-        status = trii_unit_before_update(tensor, &last, step);
+        status = check_stages(o, param);
+        if (status == TRI_OK)
+            status = trii_unit_before_update(tensor, &last, step);
         if (status == TRI_OK && TRII_UNLIKELY(param->home != tensor || trii_home(tensor) != tensor))
             status = trii_home_check(step, tensor, param->home, o->ops->name, param->name);
     }

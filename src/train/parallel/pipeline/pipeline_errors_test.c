@@ -469,6 +469,47 @@ static void a_norm_over_other_parameters_is_refused(void **state)
     run_threads(2, NULL, clip, NULL);
 }
 
+/* Its norm would be of this rank's stages. */
+static const char *update_by_an_earlier_one(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    tri_module *stages[2], *net, *pipe;
+    tri_group *group = NULL;
+    tri_optimizer *opt;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipeline_build(&job, stages);
+    net = tri_nn_sequential_of(2, stages);
+    opt = tri_sgd(net, 0.1, NULL);
+    pipe = tri_pipeline_split(net, (const char *const[]){"1"}, 2,
+                              &(tri_pipeline_options){.group = group, .n_microbatches = 4});
+    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    RANK_TRY(env, ranks_meet(env, "recorded", -1));
+    if (*(const bool *)env->arg)
+        (void)tri_clip_grad_norm(opt, 1);
+    RANK_FAILS(env, tri_optimizer_step(opt), TRI_ERR_STATE,
+               "was made before tri_pipeline or tri_pipeline_split divided its network");
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return NULL;
+}
+
+static void an_optimizer_of_the_network_before_is_refused(void **state)
+{
+    bool clips = false;
+
+    (void)state;
+    run_threads(2, NULL, update_by_an_earlier_one, &clips);
+    clips = true;
+    run_threads(2, NULL, update_by_an_earlier_one, &clips);
+}
+
 /* --- replicas ------------------------------------------------------------- */
 
 /* Two pipelines of two stages. */
@@ -647,6 +688,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parts_of_several_are_noticed_over_the_border),
     cmocka_unit_test(a_bound_that_one_rank_has_wrong_ends_all),
     cmocka_unit_test(a_norm_over_other_parameters_is_refused),
+    cmocka_unit_test(an_optimizer_of_the_network_before_is_refused),
     cmocka_unit_test(replicas_are_those_of_one_stage),
     cmocka_unit_test(a_rank_that_fails_ends_all_replicas),
     cmocka_unit_test(a_rank_that_leaves_is_named),
