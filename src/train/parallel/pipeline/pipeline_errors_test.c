@@ -510,6 +510,41 @@ static void an_optimizer_of_the_network_before_is_refused(void **state)
     run_threads(2, NULL, update_by_an_earlier_one, &clips);
 }
 
+/* Rank 1 alone has batch norm, in its stage. */
+static const char *share_statistics(rank_env *env)
+{
+    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
+    tri_group *group = NULL;
+    tri_module *pipe;
+    tri_optimizer *opt;
+    const char *wrong;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    pipe = pipeline_make(&job, group);
+    (void)tri_convert_sync_batch_norm(pipe, group);
+    opt = tri_sgd(pipe, 0.1, NULL);
+    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    wrong = check_end(env, env->arg, tri_optimizer_step(opt));
+    tri_step_end();
+    RANK_TRY(env, ranks_meet(env, "refused", -1));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(pipe);
+    tri_group_unref(group);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return wrong;
+}
+
+static void statistics_over_other_stages_are_refused(void **state)
+{
+    const char *line = "SyncBatchNorm shares its statistics over ranks of this pipeline";
+    mistake m = {.status = {TRI_ERR_PEER_LOST, TRI_ERR_INVALID_ARG}, .part = {line, line}};
+
+    (void)state;
+    run_threads(2, &(tri_group_options){.timeout_ms = 10000}, share_statistics, &m);
+}
+
 /* --- replicas ------------------------------------------------------------- */
 
 /* Two pipelines of two stages. */
@@ -689,6 +724,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_bound_that_one_rank_has_wrong_ends_all),
     cmocka_unit_test(a_norm_over_other_parameters_is_refused),
     cmocka_unit_test(an_optimizer_of_the_network_before_is_refused),
+    cmocka_unit_test(statistics_over_other_stages_are_refused),
     cmocka_unit_test(replicas_are_those_of_one_stage),
     cmocka_unit_test(a_rank_that_fails_ends_all_replicas),
     cmocka_unit_test(a_rank_that_leaves_is_named),

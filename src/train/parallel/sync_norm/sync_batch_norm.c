@@ -10,6 +10,7 @@
 #include "train/graph/record/replica.h"
 #include "comm/group/join/world.h"
 #include "train/nn/batch_norm_layer.h"
+#include "train/tensor/pipeline_stages.h"
 #include "train/traffic/traffic.h"
 
 /* --- the ranks, as the operation asks for them ---------------------------- */
@@ -90,6 +91,21 @@ static tri_status check_input(const trii_batch_norm *layer, trii_step *step, tri
     return TRI_OK;
 }
 
+/* Other ranks of its pipeline have other layers, and would never come. */
+static tri_status check_stages(const tri_module *self, const tri_group *group)
+{
+    const trii_batch_norm *layer = self->data;
+    const tri_tensor *any =
+        self->parameters.n > 0 ? self->parameters.items[0].tensor : layer->num_batches_tracked;
+
+    if (any == NULL || any->staged == NULL || !trii_group_meets(any->staged->of->group, group))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "SyncBatchNorm shares its statistics over ranks of this pipeline, which have "
+                     "other stages: give tri_convert_sync_batch_norm the group of the data axis of "
+                     "the mesh, or a group of this rank alone");
+}
+
 static void sync_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                          int n_out)
 {
@@ -102,6 +118,8 @@ static void sync_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_
         return;
     status = step != NULL ? check_input(tri_module_data(self), step, in[0]) : TRI_ERR_NO_MEMORY;
     group = group_of(self);
+    if (status == TRI_OK && group != NULL)
+        status = check_stages(self, group);
     if (status == TRI_OK && group != NULL)
         status = peers_new(step, group, &with);
     if (status != TRI_OK)
