@@ -329,9 +329,11 @@ static int draw_timeline(const arguments *args)
     tri_status status = TRI_OK;
 
     if (args->run != NULL)
-        status = trii_parse_i64(args->run, "--run", 1, INT64_MAX, &number);
+        status = trii_parse_i64(args->run, "--run", INT64_MIN, INT64_MAX, &number);
     if (status != TRI_OK)
         return command_usage("plot", "%s", tri_last_error());
+    if (args->run != NULL && number < 1)
+        return command_usage("plot", "--run=%s: runs count from 1", args->run);
     status = trace_read(args->files, args->n_files, number, &traced);
     if (status == TRI_OK) {
         status = plot_timeline(args->output, &traced, args->title);

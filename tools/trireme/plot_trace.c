@@ -27,6 +27,7 @@ const char *const trace_categories[TRACE_CATEGORIES] = {
 };
 
 #define MAX_ROWS 256
+#define MAX_NAMED 8 /* ranks that are missing */
 #define MAX_US 1e15 /* thirty years */
 #define MIN_US 1e-3 /* of a run: a clock that counts nanoseconds has seen it */
 
@@ -63,6 +64,7 @@ typedef struct reader {
      * ended first. */
     double latest_begin, earliest_end, middle;
     const char *late_path, *early_path;
+    const char *cut_path; /* of a file that is cut; NULL: none is */
 } reader;
 
 static int64_t integer_of(const json_t *object, const char *key)
@@ -256,6 +258,7 @@ static tri_status read_events(reader *r, const trii_mapping *map)
         event = json_loadb(from, bytes, 0, NULL);
         if (event == NULL && newline == NULL) {
             r->cut = true;
+            r->cut_path = r->path;
             return TRI_OK;
         }
         status = add_line(r, line, event);
@@ -583,6 +586,39 @@ static tri_status read_same_step(reader *r, const char *const *paths, int n_path
     return status;
 }
 
+static bool has_rank(const reader *r, int rank)
+{
+    for (int i = 0; i < r->n_processes; i++)
+        if (r->processes[i].rank == rank)
+            return true;
+    return false;
+}
+
+/* What the picture will lack. */
+static void warn(const reader *r)
+{
+    int size = 0, n = 0;
+
+    for (int i = 0; i < r->n_processes; i++)
+        size = r->processes[i].size > size ? r->processes[i].size : size;
+    for (int rank = 0; rank < size; rank++) {
+        if (has_rank(r, rank))
+            continue;
+        if (++n <= MAX_NAMED)
+            fprintf(stderr, "%s%d", n == 1 ? "trireme plot: warning: no file of rank " : ", ",
+                    rank);
+    }
+    if (n > MAX_NAMED)
+        fprintf(stderr, " and %d others", n - MAX_NAMED);
+    if (n > 0)
+        fprintf(stderr, " of %d: give the files of all ranks\n", size);
+    if (r->cut_path != NULL)
+        fprintf(stderr,
+                "trireme plot: warning: %s ends in the middle of an event: the rest of its last "
+                "run is missing\n",
+                r->cut_path);
+}
+
 tri_status trace_read(const char *const *paths, int n_paths, int64_t number, trace_run *run_out)
 {
     reader *r = trii_alloc(1, sizeof(*r), "trace");
@@ -600,7 +636,9 @@ tri_status trace_read(const char *const *paths, int n_paths, int64_t number, tra
         status = take(r, run_out);
     if (status == TRI_OK && !run_out->pipeline)
         status = find_pieces(run_out);
-    if (status != TRI_OK)
+    if (status == TRI_OK)
+        warn(r);
+    else
         trace_run_fini(run_out);
     trii_free(r->events);
     trii_free(r->runs);
