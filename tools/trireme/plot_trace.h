@@ -55,9 +55,9 @@ typedef struct trace_run {
 } trace_run;
 
 /* number 0: of each file the last of the runs of a pipeline, or else of those on most devices; with
- * a backward, if one of them has one. Ranks without a file, and a file that is cut, are said on
- * stderr. NOT_FOUND (also a run that is not there), IO, FORMAT (names
- * file and line, or a run that took no time), MISMATCH (files of different jobs), NO_MEMORY. */
+ * a backward, if one of them has one. Ranks without a file, and a file that is cut, are named on
+ * stderr. NOT_FOUND (also a run that is not there), IO, FORMAT (names file and line, or a run that
+ * took no time), MISMATCH (files of different jobs), NO_MEMORY. */
 tri_status trace_read(const char *const *paths, int n_paths, int64_t number,
                       trace_run *run_out) TRI_MUST_CHECK;
 void trace_run_fini(trace_run *run);
