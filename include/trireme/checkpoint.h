@@ -196,10 +196,11 @@ TRI_API void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer); /* NU
  * first. The checkpoint appears, and older ones go, once all of it is on disk. If the process ends
  * before (exit without _destroy, or a crash), there is none, and the earlier ones are as they were.
  * Where ranks have pieces of the state, or with .all_ranks, each has a writer, and all of them call
- * this; the first call makes a group of the writers' own. tri_finalize neither waits for a save nor
- * ends it. A child of fork() can only destroy the writer, which then frees its copy; the save goes
- * on in the parent. Errors: INVALID_ARG, NO_MEMORY, those of the module and the optimizer. Also
- * those of the save before it, if it failed and nobody was told (as tri_checkpoint_save: IO, STATE,
+ * this; the first call makes groups of the writers' own, in which replicas that do not write hear
+ * how the save has ended. tri_finalize neither waits for a save nor ends it. A child of fork() can
+ * only destroy the writer, which then frees its copy; the save goes on in the parent. Errors:
+ * INVALID_ARG, NO_MEMORY, those of the module and the optimizer. Also those of the save before it,
+ * if it failed and nobody was told (as tri_checkpoint_save: IO, STATE,
  * ...): then this call has saved nothing, and the next one tries again. STATE: in a child of
  * fork().
  */

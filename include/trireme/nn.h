@@ -395,13 +395,15 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
 /* A hash of names, dtypes and plain contents of the state: two ranks with equal hashes have, in all
  * probability, equal replicas. Runs what was recorded. If parameters are sharded (stage 3 of
  * tri_zero), cut (tri_parallelize) or in stages (tri_pipeline), all ranks call it, and get that of
- * whole tensors, of all stages. */
+ * whole tensors, of all stages. MISMATCH: copies that ranks have of one parameter differ. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
 /* --- initial values ------------------------------------------------------- */
 
 /* Drawn from the generator that tri_manual_seed seeds (mt19937), in the order of creation; uniform
- * distributions give PyTorch's bits. Only for persistent tensors in f32 or f64 (INVALID_ARG). */
+ * distributions give PyTorch's bits. Only for persistent tensors in f32 or f64 (INVALID_ARG).
+ * UNSUPPORTED: one rank's part of a parameter (tri_parallelize), of which all ranks would draw the
+ * same numbers. */
 
 /* Dtype of the parameters of layers made from now on by this thread: F32 (the start) or F64. */
 TRI_API void tri_set_default_dtype(tri_dtype dtype);
