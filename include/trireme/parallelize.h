@@ -47,11 +47,11 @@
  * calls draws one mask for the parts of all ranks: a tri_nn_dropout among the children, which a
  * rule names, does not.
  *
- * What is not there yet is refused: tri_data_parallel around such a network; the same parameter in
- * several modules; and, in a forward, reading a parameter that is cut elsewhere than in its own
- * module (UNSUPPORTED), which would take a part for the whole. A head that shares the table of an
- * embedding is tri_nn_embedding_scores, as in tri_model_gpt2: with "wte" cut by rows its scores are
- * cut, too. Outside of a forward tri_module_find gives this rank's part.
+ * What is not there yet is refused: tri_data_parallel around such a network; cutting a parameter
+ * that several modules have; and, in a forward, reading a parameter that is cut elsewhere than in
+ * its own module (UNSUPPORTED), which would take a part for the whole. A head that shares the table
+ * of an embedding is tri_nn_embedding_scores, as in tri_model_gpt2: with "wte" cut by rows its
+ * scores are cut, too. Outside of a forward tri_module_find gives this rank's part.
  */
 #ifndef TRIREME_PARALLELIZE_H
 #define TRIREME_PARALLELIZE_H
