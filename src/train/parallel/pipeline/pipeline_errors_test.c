@@ -584,6 +584,10 @@ static const char *wrap_wrongly(rank_env *env, tri_group *stages, tri_group *dat
     tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     tri_module *pipe = pipeline_make(&two_stages, stages), *model;
 
+    RANK_FAILS(
+        env,
+        tri_parallelize(pipe, data, &(tri_parallel_rule){.module = "0", .style = TRI_COLWISE}, 1),
+        TRI_ERR_STATE, "the module is a pipeline: cut the network before tri_pipeline");
     model = tri_ddp(pipe, &(tri_ddp_options){.group = stages});
     RANK_FAILS(env, tri_module_status(model), TRI_ERR_INVALID_ARG,
                "is in a stage of a pipeline, of which other ranks of this group have other stages");

@@ -46,7 +46,8 @@ static void cut_release(trii_module_cut *base)
 
 /* --- what each rank finds for itself -------------------------------------- */
 
-static tri_status check_part(const trii_parallel_part *part)
+/* head: what a head that shares the parameter is made by, as a sentence; else "". */
+static tri_status check_part(const trii_parallel_part *part, const char *head)
 {
     const tri_tensor *tensor = part->tensor;
 
@@ -62,7 +63,8 @@ static tri_status check_part(const trii_parallel_part *part)
     if (atomic_load(&tensor->refs) != 1 || tensor->shares || tensor->stays_plain)
         return TRII_FAIL(TRI_ERR_STATE,
                          "something else refers to it (an optimizer, another module, a step that "
-                         "has not ended, the program): cut it before");
+                         "has not ended, the program): cut it before%s",
+                         head);
     return TRI_OK;
 }
 
@@ -72,6 +74,10 @@ static tri_status plan_one(parallelizing *p, int i)
     const tri_parallel_rule *rule = &p->rules[match->rule];
     trii_parallel_cut *cut;
     tri_status status = TRI_OK;
+    const char *head = trii_embedding_options_of(match->module) == NULL
+                           ? ""
+                           : "; a head that has the same weight calls tri_nn_embedding_scores "
+                             "instead, or leave both whole";
 
     if (match->module->cut != NULL)
         return TRII_FAIL(TRI_ERR_STATE, "it is cut already");
@@ -98,7 +104,7 @@ static tri_status plan_one(parallelizing *p, int i)
     else
         status = trii_parallel_linear(match->module, rule, cut);
     for (int k = 0; k < cut->n_parts && status == TRI_OK; k++) {
-        status = check_part(&cut->parts[k]);
+        status = check_part(&cut->parts[k], head);
         if (status != TRI_OK)
             status = TRII_FAIL_CTX(status, k == 0 ? "weight" : "bias");
     }
@@ -183,6 +189,9 @@ static tri_status plan_all(parallelizing *p, int n)
 {
     tri_status status = tri_module_status(p->root);
 
+    if (status == TRI_OK && tri_module_unwrapped(p->root)->stages != NULL)
+        status = TRII_FAIL(TRI_ERR_STATE, "the module is a pipeline: cut the network before "
+                                          "tri_pipeline or tri_pipeline_split");
     if (status == TRI_OK)
         status = trii_parallel_match_all(p->root, p->rules, n, &p->matches);
     if (status != TRI_OK)

@@ -312,7 +312,7 @@ static void rules_name_modules_by_wildcards(void **state)
 
 static const char *refused_rank(rank_env *env)
 {
-    tri_module *net = build(3), *wide = tri_nn_linear(20, 20, NULL);
+    tri_module *net = build(3), *wide = tri_nn_linear(20, 20, NULL), *words;
     tri_group *group = NULL;
     tri_optimizer *opt;
     tri_tensor *weight, *x = rows(0, ROWS, IN);
@@ -362,6 +362,14 @@ static const char *refused_rank(rank_env *env)
     REFUSED(TRI_ERR_STATE, "0: weight: something else refers to it",
             {.module = "0", .style = TRI_COLWISE});
     tri_optimizer_destroy(opt);
+    words = tri_nn_embedding(20, 4, NULL);
+    weight = tri_tensor_ref(tri_module_find(words, "weight"));
+    RANK_FAILS(
+        env,
+        tri_parallelize(words, group, &(tri_parallel_rule){.module = "", .style = TRI_ROWWISE}, 1),
+        TRI_ERR_STATE, "a head that has the same weight calls tri_nn_embedding_scores instead");
+    tri_tensor_unref(weight);
+    tri_module_destroy(words);
     (void)tri_forward(net, x);
     REFUSED(TRI_ERR_STATE, "something else refers to it", {.module = "0", .style = TRI_COLWISE});
     tri_step_end();
