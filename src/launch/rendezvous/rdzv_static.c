@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "store/exchange.h"
 #include "store/tcp_client.h"
 
@@ -92,6 +93,20 @@ static tri_status try_claim(trii_rendezvous *r, const char *key, const char *tex
     return status;
 }
 
+/* Else an agent that was given the rank of another one would wait without a word. */
+static void say_that_it_waits(const trii_rendezvous *r, const char *claim, int64_t ms)
+{
+    char name[TRII_RDZV_ADDR_BYTES];
+    int pid;
+
+    if (sscanf(claim, "%d %*d %*d %255s", &pid, name) == 2)
+        TRII_LOG(
+            TRII_LOG_WARN, "launch",
+            "job %s: the agent on host %s (pid %d) has --node-rank %d; waiting up to %.1f s, in "
+            "case it is gone",
+            r->id, name, pid, r->options->node_rank, (double)ms * 1e-3);
+}
+
 /* Frees `other`, which has our rank, and waits a moment: it may be gone, and the others be about to
  * find that. They give up an agent that is silent for --host-timeout, or for half as long again
  * where they never reached it. *deadline_ns: 0 before the first time. An agent that has run workers
@@ -101,8 +116,12 @@ static tri_status await_rank(trii_rendezvous *r, char *other, int64_t *deadline_
     tri_status status = TRI_OK;
 
     trii_rdzv_answered(r);
-    if (*deadline_ns == 0)
-        *deadline_ns = trii_rdzv_deadline(r, r->options->host_timeout_ms * 3 / 2 + CLAIM_MORE_MS);
+    if (*deadline_ns == 0 && r->round.world_size == 0) {
+        int64_t ms = r->options->host_timeout_ms * 3 / 2 + CLAIM_MORE_MS;
+
+        *deadline_ns = trii_rdzv_deadline(r, ms);
+        say_that_it_waits(r, other, ms);
+    }
     if (r->round.world_size > 0 || trii_rdzv_now(r) >= *deadline_ns)
         status = rank_taken(r, other);
     else if (trii_rdzv_interrupted(r))
