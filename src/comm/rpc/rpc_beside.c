@@ -3,6 +3,7 @@
  * of 16 bytes, each a wake-up or the file of an arena. A record of an arena is sent before the
  * frame that names it, so a thread that reads the frame finds it in the socket.
  */
+/* build: leaf */
 #include "os/futex.h"
 #include "os/socket.h"
 #include "os/unix.h"

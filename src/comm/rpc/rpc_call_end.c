@@ -160,7 +160,7 @@ RPC_COLD void rpc_call_expire(tri_rpc_call *call)
 
 #define LENT_ALWAYS 16
 
-static size_t reply_bytes(const tri_rpc_message *reply)
+static TRII_NOINLINE size_t reply_bytes(const tri_rpc_message *reply)
 {
     size_t bytes = reply->bytes;
 
@@ -169,16 +169,14 @@ static size_t reply_bytes(const tri_rpc_message *reply)
     return bytes;
 }
 
-RPC_COLD static TRII_NOINLINE tri_status refuse_reply(const tri_rpc_call *call, size_t bytes)
+RPC_COLD static TRII_NOINLINE tri_status refuse_reply(const rpc_peer *peer)
 {
-    const rpc_peer *peer = call->reply.peer;
-
     return TRII_FAIL(TRI_ERR_STATE,
-                     "the reply of %s has %zu bytes, and %d replies of %s with %zu bytes have been "
-                     "taken and not freed (at most %d, and %zu bytes in more than %d: window_calls "
-                     "and window_bytes there): free some with tri_rpc_message_free",
-                     call->function->name, bytes, peer->n_lent, peer->name, peer->lent_bytes,
-                     peer->window_calls, peer->window_bytes, LENT_ALWAYS);
+                     "%d replies of %s with %zu bytes have been taken and not freed "
+                     "(window_calls %d, window_bytes %zu there): free some with "
+                     "tri_rpc_message_free",
+                     peer->n_lent, peer->name, peer->lent_bytes, peer->window_calls,
+                     peer->window_bytes);
 }
 
 /* Their parts take memory of the peer. A few of any size are always allowed: a program that works
@@ -192,7 +190,7 @@ tri_status rpc_reply_lend(tri_rpc_call *call)
 
         if (peer->n_lent >= peer->window_calls ||
             (peer->n_lent >= LENT_ALWAYS && peer->lent_bytes + bytes > peer->window_bytes))
-            return refuse_reply(call, bytes);
+            return refuse_reply(peer);
         peer->n_lent++;
         peer->lent_bytes += bytes;
     }

@@ -3,6 +3,7 @@
  * power. As in groups (comm/engines/tcp/tcp_heartbeat.c): what has nothing to say says that, and
  * the system there acknowledges it, whatever the worker does.
  */
+/* build: leaf */
 #include "base/param.h"
 #include "os/socket.h"
 #include "comm/rpc/rpc_internal.h"

@@ -4,6 +4,7 @@
  * may have as many as this worker's window (rpc_on_request). All others are small, and count
  * together.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"
