@@ -50,8 +50,13 @@ void trii_library_stay(const void *address)
     Dl_info info;
 
     /* No handle: what is the program itself needs none, and nothing closes it. */
-    if (dladdr(address, &info) != 0 && info.dli_fname != NULL)
-        (void)dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+    if (dladdr(address, &info) == 0 || info.dli_fname == NULL ||
+        dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) != NULL)
+        return;
+    /* What dlopen has noted of the failure, in the program itself, would look leaked if this thread
+     * ended with the process: the second call frees what the first has given out. */
+    (void)dlerror();
+    (void)dlerror();
 }
 
 bool trii_library_folder(const void *address, char *path_out, size_t bytes)
