@@ -261,6 +261,16 @@ static void read_group_line(char *text, char *line, size_t bytes)
     snprintf(line, bytes, "%.*s", at != NULL ? (int)strcspn(at, "\n") : 0, at != NULL ? at : "");
 }
 
+/* Another trirun that starts may sweep a group away before it is locked: then the next number. */
+static void find_group_of(const char *own, int pid, char *procs, size_t bytes)
+{
+    int n = 0;
+
+    do
+        snprintf(procs, bytes, "%s/trireme-%d-%d/cgroup.procs", own, pid, n);
+    while (access(procs, W_OK) != 0 && ++n < 4);
+}
+
 /* As another program could have put it there: it is no descendant of trirun. */
 static void what_comes_into_the_group_ends_with_the_job(void **state)
 {
@@ -275,7 +285,7 @@ static void what_comes_into_the_group_ends_with_the_job(void **state)
     TRIRUN(&j, "sh", "-c", "echo ready; until [ -e $1/go ]; do sleep 0.01; done", "x", folder);
     spawn_expect(&j.trirun, "ready\n");
     if (grouped) {
-        snprintf(procs, sizeof(procs), "%s/trireme-%d-0/cgroup.procs", own, j.trirun.pid);
+        find_group_of(own, j.trirun.pid, procs, sizeof(procs));
         snprintf(pid, sizeof(pid), "%d", stranger.pid);
         write_text(procs, pid, 0644);
     }
@@ -305,7 +315,7 @@ static void the_setting_turns_control_groups_off(void **state)
     assert_int_equal(spawn_wait(&j.trirun), 0);
     read_group_line(SPAWN_OUT(&j.trirun), theirs, sizeof(theirs));
     if (grouped) {
-        snprintf(text, sizeof(text), "/trireme-%d-0", j.trirun.pid);
+        snprintf(text, sizeof(text), "/trireme-%d-", j.trirun.pid);
         assert_has(theirs, text);
     } else {
         assert_string_equal(theirs, ours);
