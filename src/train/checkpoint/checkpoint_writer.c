@@ -230,10 +230,11 @@ static tri_status hand_over(tri_checkpoint_writer *w, tri_group *ranks,
 {
     tri_status status = ranks != NULL ? meet(&w->saving, ranks) : TRI_OK;
 
-    if (ranks != NULL)
+    if (ranks != NULL) {
         w->snapshot.ranks = w->saving.group;
-    if (w->snapshot.pieces.group != NULL)
-        w->snapshot.pieces.group = w->saving.group;
+        if (w->snapshot.pieces.group != NULL)
+            w->snapshot.pieces.group = w->saving.group;
+    }
     if (status == TRI_OK)
         start(w, true, replicas);
     return status;
