@@ -99,7 +99,8 @@ typedef struct server {
 /* serial: the library runs one request at a time, so that no function of it needs a lock. */
 static const tri_rpc_object server_class = {.name = "BatchUpdateParameterServer", .serial = true};
 
-/* Updates once all trainers that are alive have sent their gradients, and answers all of them. */
+/* Updates once all trainers that are alive have sent their gradients, and answers all of them. A
+ * request whose trainer was lost is answered, too: the library waits for it at the end. */
 static void update_if_complete(server *s)
 {
     const tri_rpc_part weights = {s->weights, s->count * sizeof(float)};
@@ -107,14 +108,17 @@ static void update_if_complete(server *s)
 
     for (int i = 0; i < s->n_waiting; i++)
         alive += !tri_rpc_request_is_cancelled(s->waiting[i]); /* its trainer was not lost since */
-    if (alive == 0 || alive < atomic_load(&s->batch_update_size))
+    if (s->n_waiting == 0 || (alive > 0 && alive < atomic_load(&s->batch_update_size)))
         return;
-    for (size_t i = 0; i < s->count; i++) { /* SGD(lr=0.001, momentum=0.9) with their mean */
-        s->momenta[i] = 0.9f * s->momenta[i] + s->grads[i] / (float)s->n_waiting;
-        s->weights[i] -= 0.001f * s->momenta[i];
+    for (size_t i = 0; i < s->count; i++) {
+        if (alive > 0) { /* SGD(lr=0.001, momentum=0.9) with their mean */
+            s->momenta[i] = 0.9f * s->momenta[i] + s->grads[i] / (float)s->n_waiting;
+            s->weights[i] -= 0.001f * s->momenta[i];
+        }
         s->grads[i] = 0;
     }
-    timed_log("PS updated model");
+    if (alive > 0)
+        timed_log("PS updated model");
     for (int i = 0; i < s->n_waiting; i++)
         TRI_TRY(tri_rpc_reply(s->waiting[i], &(tri_rpc_message){.parts = &weights, .n_parts = 1}));
     s->n_waiting = 0;
@@ -298,6 +302,7 @@ static void run_ps(server *s, int n)
         n_done += status == TRI_OK;
         tri_rpc_call_destroy(calls[i]);
     }
+    TRI_TRY(tri_rpc_sync(self, &trainer_lost, NULL, &patient, NULL)); /* nothing is kept after it */
     timed_log("Finish training");
     if (n_done < n)
         timed_log("%d of %d trainers were lost", n - n_done, n);

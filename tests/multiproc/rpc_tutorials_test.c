@@ -95,24 +95,41 @@ static void a_server_updates_once_for_all_trainers(void **state)
     trirun_end(&j, 0);
 }
 
-/* Started by hand, as a launcher may end all of them: trainers are killed one after the other, and
- * the server waits for those that are left. */
-static void a_server_goes_on_without_its_trainers(void **state)
+/* Starts the server, s[0], and the trainers by hand, as a launcher may end all of them. */
+static void start_server(spawn *s, int world)
 {
-    enum { WORLD = 4 };
-    char rank[WORLD][16], port[32];
-    spawn s[WORLD];
+    char port[32], size[32];
 
-    (void)state;
     snprintf(port, sizeof(port), "MASTER_PORT=%d", spawn_free_port());
-    for (int r = 0; r < WORLD; r++) {
+    snprintf(size, sizeof(size), "WORLD_SIZE=%d", world);
+    for (int r = 0; r < world; r++) {
+        char rank[16];
         const char *const argv[] = {spawn_bin("rpc_batch_ps"), "3", "4096", "1", NULL};
-        const char *const env[] = {rank[r], "WORLD_SIZE=4",      "MASTER_ADDR=127.0.0.1",
-                                   port,    "TRI_NUM_THREADS=1", NULL};
+        const char *const env[] = {rank, size, "MASTER_ADDR=127.0.0.1", port, "TRI_NUM_THREADS=1",
+                                   NULL};
 
-        snprintf(rank[r], sizeof(rank[r]), "RANK=%d", r);
+        snprintf(rank, sizeof(rank), "RANK=%d", r);
         spawn_start(&s[r], argv, env);
     }
+}
+
+static void server_ends(spawn *s, int world, const char *lost)
+{
+    if (spawn_wait(&s[0]) != 0)
+        fail_msg("status %d\n%s%s", s[0].status, SPAWN_OUT(&s[0]), SPAWN_ERR(&s[0]));
+    trirun_has(SPAWN_OUT(&s[0]), " Finish training\n");
+    trirun_has(SPAWN_OUT(&s[0]), lost);
+    for (int r = 0; r < world; r++)
+        spawn_free(&s[r]);
+}
+
+/* Trainers are killed one after the other, and the server waits for those that are left. */
+static void a_server_goes_on_without_its_trainers(void **state)
+{
+    spawn s[4];
+
+    (void)state;
+    start_server(s, 4);
     spawn_expect(&s[2], "trainer2 got updated model\n");
     spawn_signal(&s[2], SIGKILL);
     spawn_expect(&s[0], " trainer2 (host ");
@@ -120,12 +137,34 @@ static void a_server_goes_on_without_its_trainers(void **state)
     spawn_signal(&s[1], SIGKILL);
     spawn_expect(&s[0], " PS got 0/1 updates\n");
     spawn_signal(&s[3], SIGKILL);
-    if (spawn_wait(&s[0]) != 0)
-        fail_msg("status %d\n%s%s", s[0].status, SPAWN_OUT(&s[0]), SPAWN_ERR(&s[0]));
-    trirun_has(SPAWN_OUT(&s[0]), " Finish training\n");
-    trirun_has(SPAWN_OUT(&s[0]), " 3 of 3 trainers were lost\n");
-    for (int r = 0; r < WORLD; r++)
-        spawn_free(&s[r]);
+    server_ends(s, 4, " 3 of 3 trainers were lost\n");
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* A trainer whose gradients wait for those of another one is killed, then that one is. */
+static void a_server_ends_when_it_keeps_gradients_of_lost_trainers(void **state)
+{
+    spawn s[3];
+
+    (void)state;
+    start_server(s, 3);
+    spawn_expect(&s[0], "PS updated model\n");
+    spawn_signal(&s[1], SIGSTOP);
+    while (!ends_with(SPAWN_OUT(&s[2]), "trainer2 reporting grads\n") ||
+           !ends_with(SPAWN_OUT(&s[0]), "PS got 0/2 updates\n")) {
+        spawn_poll(&s[2], 20);
+        spawn_poll(&s[0], 20);
+    }
+    spawn_signal(&s[2], SIGKILL);
+    spawn_expect(&s[0], " trainer2 (host ");
+    spawn_signal(&s[1], SIGKILL);
+    server_ends(s, 3, " 2 of 2 trainers were lost\n");
 }
 
 /* The help, and what is not understood. */
@@ -166,6 +205,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_decides_for_two_observers_together),
     cmocka_unit_test(a_server_updates_once_for_all_trainers),
     cmocka_unit_test(a_server_goes_on_without_its_trainers),
+    cmocka_unit_test(a_server_ends_when_it_keeps_gradients_of_lost_trainers),
     cmocka_unit_test(rpc_tutorials_say_how_they_are_called),
 };
 
