@@ -337,6 +337,11 @@ bool trii_group_meets(const tri_group *a, const tri_group *b)
     return common > 1;
 }
 
+uint64_t trii_group_number(const tri_group *group)
+{
+    return group->number;
+}
+
 const char *tri_group_engine(const tri_group *group)
 {
     group = group != NULL ? group : trii_group_get_world();

@@ -35,7 +35,8 @@ struct tri_group {
     bool left;          /* by tri_finalize, and still referenced */
     trii_mutex memory_lock; /* of tri_group_alloc */
     int *world_ranks;       /* [size]: in the outermost group; NULL = the same numbers */
-    uint64_t outermost;     /* that group's number in this process */
+    uint64_t number;        /* of no other group of this process, not even of a later one here */
+    uint64_t outermost;     /* that group's */
     atomic_int n_splits;
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];

@@ -243,8 +243,54 @@ static void another_network_is_refused(void **state)
     scratch_end(&s);
 }
 
+static const char *save_step(rank_env *env, tri_checkpoint_writer *writer, tri_group *group,
+                             int64_t step)
+{
+    trained t;
+
+    trained_begin(&t, STATES, group, tri_group_rank(group), tri_group_size(group));
+    RANK_TRY(env, fill(&t));
+    RANK_TRY(env, tri_checkpoint_writer_save(writer, t.net, t.opt,
+                                             &(tri_checkpoint_info){.step = step}, NULL));
+    RANK_TRY(env, tri_checkpoint_writer_wait(writer));
+    trained_end(&t);
+    return NULL;
+}
+
+/* Rank 0 goes on alone, by a group that may lie where that of both has lain. */
+static const char *save_by_the_next_group(rank_env *env)
+{
+    tri_checkpoint_writer *writer;
+    tri_group *group;
+    const char *failure;
+
+    RANK_TRY(env, tri_checkpoint_writer_create(env->arg, &writer));
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    failure = save_step(env, writer, group, 1);
+    tri_group_unref(group);
+    if (failure == NULL && env->rank == 0) {
+        RANK_TRY(env, tri_group_create(NULL, 0, 1, NULL, &group));
+        failure = save_step(env, writer, group, 2);
+        tri_group_unref(group);
+    }
+    tri_checkpoint_writer_destroy(writer);
+    return failure;
+}
+
+static void a_writer_knows_a_later_group_from_the_first(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(2, NULL, save_by_the_next_group, s.dir);
+    check_restored(s.dir, NOTHING, 1);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(networks_and_optimizers_come_back),
     cmocka_unit_test(another_network_is_refused),
+    cmocka_unit_test(a_writer_knows_a_later_group_from_the_first),
 };
 TEST_MAIN(tests)

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "comm/group/join/world.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
@@ -21,8 +22,8 @@
 /* A group of the writers' own: its calls run beside those of training, in an order that nobody
  * knows. */
 typedef struct own_group {
-    tri_group *group;    /* NULL: none yet, */
-    const tri_group *of; /* made of that one: never read */
+    tri_group *group; /* NULL: none yet, */
+    uint64_t of;      /* made of that one: its number, since it may be gone */
 } own_group;
 
 struct tri_checkpoint_writer {
@@ -193,15 +194,15 @@ static tri_status take_options(tri_checkpoint_writer *w, const tri_checkpoint_sa
 /* Made by the first save, and again after it has failed. */
 static tri_status meet(own_group *own, tri_group *group)
 {
-    int64_t ready =
-        own->group != NULL && own->of == group && tri_group_status(own->group) == TRI_OK;
+    int64_t ready = own->group != NULL && own->of == trii_group_number(group) &&
+                    tri_group_status(own->group) == TRI_OK;
     tri_status status =
         tri_all_reduce(group, &ready, &ready, 1, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL);
 
     if (status != TRI_OK || ready != 0)
         return status;
     tri_group_unref(own->group);
-    *own = (own_group){.of = group};
+    *own = (own_group){.of = trii_group_number(group)};
     return tri_group_split(group, 0, tri_group_rank(group), NULL, &own->group);
 }
 

@@ -302,7 +302,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
 tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
                            const trii_forming *forming, tri_group **group_out)
 {
-    static _Atomic uint64_t n_outermost;
+    static _Atomic uint64_t n_groups;
     const tri_group_options defaults = {0};
     const trii_forming usual = {0};
     refusal why = {.status = TRI_OK};
@@ -322,7 +322,8 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     g->fork_level = atomic_load(&trii_fork_level);
     g->rank = rank;
     g->size = size;
-    g->outermost = atomic_fetch_add_explicit(&n_outermost, 1, memory_order_relaxed);
+    g->number = 1 + atomic_fetch_add_explicit(&n_groups, 1, memory_order_relaxed);
+    g->outermost = g->number;
     trii_mutex_init(&g->memory_lock);
     trii_mutex_init(&g->check_lock);
     status = create_self(g, store, opt != NULL ? opt : &defaults,

@@ -22,6 +22,8 @@ tri_status trii_reduction_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;
 /* Whether a rank other than this one is in both groups, of which it is a member. Groups that were
  * not made from one have ranks that nobody can compare: true, unless one has no other rank. */
 bool trii_group_meets(const tri_group *a, const tri_group *b);
+/* Of no other group of this process, not even of a later one at this address; never 0. */
+uint64_t trii_group_number(const tri_group *group);
 /* UNSUPPORTED: the engine of this group takes memory of a device only. */
 tri_status trii_group_takes_host_memory(const tri_group *group) TRI_MUST_CHECK;
 /* tri_group_alloc, with its status. */
