@@ -1,33 +1,13 @@
 /*
- * rpc_call_test.c - calls between workers that are threads: replies, failures, limits, deadlines,
- * cancellation, order, over shared memory and over tcp.
+ * rpc_call_test.c - calls between workers that are threads: replies, failures, limits, order,
+ * over shared memory and over tcp.
  */
 #include "comm/rpc/rpc_internal.h"
 #include "testing/logged.h"
+#include "testing/rpc_calls.h"
 #include "testing/rpc_workers.h"
 
-static const tri_rpc_options by_tcp = {.tcp_only = true};
-static const tri_rpc_options *const transports[] = {NULL, &by_tcp};
-
-#define FOR_EACH_TRANSPORT(opt)                                                                    \
-    for (int at_ = 0; at_ < 2; at_++)                                                              \
-        for (const tri_rpc_options *opt = transports[at_], *once_ = &by_tcp; once_ != NULL;        \
-             once_ = NULL)
-
 /* --- functions ------------------------------------------------------------ */
-
-static tri_status run_sum(tri_rpc_request *request, void *object)
-{
-    const tri_rpc_message *in = tri_rpc_request_message(request);
-    const double *x = in->data;
-    double sum = 0;
-
-    if (object != NULL)
-        return tri_status_fail(TRI_ERR_INTERNAL, "an object");
-    for (size_t i = 0; i < in->bytes / sizeof(*x); i++)
-        sum += x[i];
-    return tri_rpc_reply(request, &(tri_rpc_message){.data = &sum, .bytes = sizeof(sum)});
-}
 
 static tri_status run_echo(tri_rpc_request *request, void *object)
 {
@@ -47,18 +27,6 @@ static tri_status run_refuse(tri_rpc_request *request, void *object)
     return tri_status_fail(TRI_ERR_NAN, "7 is not a number today");
 }
 
-static atomic_int n_started, release_all;
-
-/* Until it is cancelled, or released. */
-static tri_status run_hang(tri_rpc_request *request, void *object)
-{
-    (void)object;
-    atomic_fetch_add(&n_started, 1);
-    while (!tri_rpc_request_is_cancelled(request) && atomic_load(&release_all) == 0)
-        trii_thread_yield();
-    return TRI_OK;
-}
-
 static tri_status run_own_name(tri_rpc_request *request, void *object)
 {
     const char *name = tri_rpc_name(NULL);
@@ -67,13 +35,11 @@ static tri_status run_own_name(tri_rpc_request *request, void *object)
     return tri_rpc_reply(request, &(tri_rpc_message){.data = name, .bytes = strlen(name) + 1});
 }
 
-static const tri_rpc_function sum = {.name = "sum", .run = run_sum};
 static const tri_rpc_function inline_sum = {
     .name = "inline_sum", .flags = TRI_RPC_INLINE, .run = run_sum};
 static const tri_rpc_function echo = {
     .name = "echo", .max_request = 1 << 20, .max_reply = 1 << 20, .run = run_echo};
 static const tri_rpc_function refuse = {.name = "refuse", .run = run_refuse};
-static const tri_rpc_function hang = {.name = "hang", .run = run_hang};
 
 static const tri_rpc_function own_name = {.name = "own_name", .run = run_own_name};
 
@@ -86,19 +52,6 @@ static void begin(workers *w, int n, const tri_rpc_options *opt)
     workers_begin(w, n, opt);
     for (int i = 0; i < n; i++)
         CHECK_OK(tri_rpc_serve(w->rpc[i], all, (int)TRII_COUNT_OF(all)));
-}
-
-static void check_sum(tri_rpc_ref *to, const tri_rpc_function *function)
-{
-    const double x[] = {1, 2, 39};
-    tri_rpc_message reply;
-
-    CHECK_OK(tri_rpc_sync(to, function, &(tri_rpc_message){.data = x, .bytes = sizeof(x)}, NULL,
-                          &reply));
-    assert_int_equal(reply.bytes, sizeof(double));
-    assert_true(*(const double *)reply.data == 42);
-    tri_rpc_message_free(&reply);
-    assert_null(reply.owner);
 }
 
 /* --- cases ---------------------------------------------------------------- */
@@ -244,127 +197,6 @@ static void a_function_that_is_not_there_is_named_with_its_neighbours(void **sta
         tri_rpc_ref_unref(to);
         workers_end(&w);
     }
-}
-
-static void a_deadline_ends_the_call_and_tells_where_it_was(void **state)
-{
-    (void)state;
-    FOR_EACH_TRANSPORT(opt)
-    {
-        const tri_rpc_options one = {.threads = 1, .tcp_only = opt == &by_tcp};
-        workers w;
-        tri_rpc_ref *to;
-        tri_rpc_call *call;
-        tri_status status;
-        int64_t ms;
-        int started;
-
-        begin(&w, 2, &one);
-        to = worker_find(&w, 0, "w1");
-        /* the callee has 20 ms to say so, and an eighth of a longer deadline */
-        CHECK_FAILS_WITHIN(
-            ms, tri_rpc_sync(to, &hang, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
-            TRI_ERR_TIMEOUT, " ms; it has run there for ");
-        check_sum(to, &sum); /* after it, on the only thread */
-        started = atomic_load(&n_started);
-        CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &call)); /* keeps that thread */
-        worker_wait_for(&n_started, started + 1);
-        CHECK_FAILS_WITHIN(
-            ms, tri_rpc_sync(to, &hang, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
-            TRI_ERR_TIMEOUT, " ms; it is queued there");
-        assert_int_equal(tri_rpc_call_test(call), TRI_INPROGRESS);
-        assert_int_equal(tri_rpc_call_wait(call, 10), TRI_ERR_TIMEOUT);
-        tri_rpc_call_cancel(call);
-        status = tri_rpc_call_wait(call, 0);
-        assert_int_equal(status, TRI_ERR_ABORTED);
-        tri_rpc_call_destroy(call);
-        check_sum(to, &sum);
-        assert_int_equal(atomic_load(&n_started), started + 1); /* the queued one never ran */
-        tri_rpc_ref_unref(to);
-        workers_end(&w);
-    }
-}
-
-/* Whether a request is queued whose deadline is at most that. */
-static bool has_queued(tri_rpc *rpc, int64_t deadline_ns)
-{
-    bool has;
-
-    rpc_lock(rpc);
-    has = rpc->queue != NULL && rpc->queue->deadline_ns <= deadline_ns;
-    rpc_unlock(rpc);
-    return has;
-}
-
-static bool has_requests(tri_rpc *rpc)
-{
-    bool any = false;
-
-    rpc_lock(rpc);
-    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next)
-        any = any || p->requests != NULL;
-    rpc_unlock(rpc);
-    return any;
-}
-
-/* The callee is the first where the caller does not run then, as on a busy machine. */
-static void a_deadline_is_a_timeout_whoever_sees_it_first(void **state)
-{
-    (void)state;
-    FOR_EACH_TRANSPORT(opt)
-    {
-        const tri_rpc_options one = {.threads = 1, .max_threads = 1, .tcp_only = opt == &by_tcp};
-        const tri_rpc_call_options soon = {.timeout_ms = 100};
-        tri_rpc_call *runs, *waits;
-        tri_rpc_ref *to;
-        workers w;
-
-        begin(&w, 2, &one);
-        to = worker_find(&w, 0, "w1");
-        CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &runs)); /* keeps the only thread */
-        worker_wait_for(&n_started, 1);
-        CHECK_OK(tri_rpc_async(to, &hang, NULL, &soon, &waits));
-        /* the thread that takes it in there may need the lock of the caller first */
-        while (!has_queued(w.rpc[1], INT64_MAX) && tri_rpc_call_test(waits) == TRI_INPROGRESS)
-            trii_thread_yield();
-        rpc_lock(w.rpc[0]);
-        if (!rpc_call_is_over(waits)) {
-            while (!has_queued(w.rpc[1], trii_now_ns()))
-                trii_thread_yield();
-            atomic_store(&release_all, 1);
-            while (has_requests(w.rpc[1]))
-                trii_thread_yield();
-        }
-        rpc_unlock(w.rpc[0]);
-        CHECK_FAILS(tri_rpc_call_wait(waits, 0), TRI_ERR_TIMEOUT, "hang on w1");
-        atomic_store(&release_all, 1);
-        CHECK_OK(tri_rpc_call_wait(runs, 0));
-        assert_int_equal(atomic_load(&n_started), 1);
-        tri_rpc_call_destroy(waits);
-        tri_rpc_call_destroy(runs);
-        tri_rpc_ref_unref(to);
-        workers_end(&w);
-    }
-}
-
-static void nobody_waits_and_the_deadline_comes_all_the_same(void **state)
-{
-    const tri_rpc_call_options soon = {.timeout_ms = 60};
-    workers w;
-    tri_rpc_ref *to;
-    tri_rpc_call *call;
-    int64_t deadline = trii_deadline_ms(20000);
-
-    (void)state;
-    begin(&w, 2, NULL);
-    to = worker_find(&w, 0, "w1");
-    CHECK_OK(tri_rpc_async(to, &hang, NULL, &soon, &call));
-    while (tri_rpc_call_test(call) == TRI_INPROGRESS && trii_now_ns() < deadline)
-        trii_thread_yield();
-    assert_int_equal(tri_rpc_call_test(call), TRI_ERR_TIMEOUT);
-    tri_rpc_call_destroy(call);
-    tri_rpc_ref_unref(to);
-    workers_end(&w);
 }
 
 typedef struct done_count {
@@ -608,22 +440,6 @@ static void an_object_that_does_not_come_is_named_with_those_like_it(void **stat
     }
 }
 
-/* Whenever it passes, also while the worker was looked for. */
-static void a_deadline_of_the_past_is_no_patience(void **state)
-{
-    tri_rpc_ref *to, *found = NULL;
-    workers w;
-
-    (void)state;
-    workers_begin(&w, 2, NULL);
-    to = worker_find(&w, 0, "w1"); /* is connected */
-    for (int64_t us = 0; us <= 4000; us += 100)
-        CHECK_FAILS(rpc_look_up(w.rpc[0], "w1/line", false, trii_now_ns() - us * 1000, &found),
-                    TRI_ERR_TIMEOUT, "w1");
-    tri_rpc_ref_unref(to);
-    workers_end(&w);
-}
-
 static tri_rpc_ref *self_of_leaving;
 
 /* Calls its own worker once that is leaving. */
@@ -698,9 +514,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_failure_comes_with_its_line_and_both_sites),
     cmocka_unit_test(what_does_not_fit_is_refused_by_the_caller),
     cmocka_unit_test(a_function_that_is_not_there_is_named_with_its_neighbours),
-    cmocka_unit_test(a_deadline_ends_the_call_and_tells_where_it_was),
-    cmocka_unit_test(a_deadline_is_a_timeout_whoever_sees_it_first),
-    cmocka_unit_test(nobody_waits_and_the_deadline_comes_all_the_same),
     cmocka_unit_test(an_end_is_told_once_whatever_it_is),
     cmocka_unit_test(many_calls_at_once_end_each_with_its_reply),
     cmocka_unit_test(a_worker_calls_itself),
@@ -708,7 +521,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_without_a_reader_of_its_failure_is_logged_and_freed),
     cmocka_unit_test(a_failure_after_the_reply_is_logged),
     cmocka_unit_test(an_object_that_does_not_come_is_named_with_those_like_it),
-    cmocka_unit_test(a_deadline_of_the_past_is_no_patience),
     cmocka_unit_test(a_worker_that_leaves_may_call_itself),
     cmocka_unit_test(wrong_arguments_are_refused),
 };
