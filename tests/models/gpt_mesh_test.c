@@ -5,6 +5,7 @@
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "testing/scratch.h"
+#include "testing/train_ranks.h"
 #include "train/nn/module.h"
 
 enum { CONTEXT = 4, WORDS = 11, BATCH = 12, M = 2, TRAINED = 3, AFTER = 10, SEED = 5 };
@@ -169,11 +170,7 @@ static tri_status train_step(tri_module *model, tri_optimizer *opt, int step, in
     tri_status status;
 
     (void)tri_clip_grad_norm(opt, 0.05);
-    status = tri_optimizer_step(opt);
-    if (status == TRI_OK)
-        status = tri_item_status(loss, loss_out);
-    if (status == TRI_OK)
-        status = tri_step_end_status();
+    status = update_and_read(opt, loss, loss_out);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     return status;
@@ -251,27 +248,22 @@ static const char *mesh_rank(rank_env *env)
 {
     const mesh_job *j = env->arg;
     const gpt_options options = options_of(j);
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model = build(j);
     tri_optimizer *opt;
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->data, j->pipeline, j->tensor),
-                                  (const char *[]){"data", "pipeline", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(j->data, j->pipeline, j->tensor),
+                            (const char *[]){"data", "pipeline", "tensor"}, &mesh));
     gpt_cut_layers(model, &options, tri_mesh_group(mesh, "tensor"));
     model = gpt_cut_stages(model, &options, tri_mesh_group(mesh, "pipeline"), M);
-    model = j->zero > 0 ? tri_zero(model, &(tri_zero_options){.group = tri_mesh_group(mesh, "data"),
-                                                              .stage = j->zero})
-                        : tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+    model = replicate(model, tri_mesh_group(mesh, "data"), j->zero);
     RANK_TRY(env, tri_module_status(model));
     opt = optimize(model);
     wrong = go_on(env, mesh, model, opt);
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return wrong;
 }
 

@@ -8,6 +8,7 @@
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "testing/scratch.h"
+#include "testing/train_ranks.h"
 
 #define ROWS 3
 #define TOKENS 5
@@ -72,11 +73,7 @@ static tri_status train(tri_module *net, tri_optimizer *opt, tri_group *cut_over
 
         tri_backward(loss);
         (void)tri_clip_grad_norm(opt, 0.7);
-        status = tri_optimizer_step(opt);
-        if (status == TRI_OK)
-            status = tri_item_status(loss, &losses[s]);
-        if (status == TRI_OK)
-            status = tri_step_end_status();
+        status = update_and_read(opt, loss, &losses[s]);
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);

@@ -7,6 +7,7 @@
 
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/train_ranks.h"
 
 #define ROWS 2
 #define SIZE 4
@@ -47,11 +48,7 @@ static tri_status train(tri_module *net, tri_group *group, double *losses)
 
         loss = tri_keep(loss);
         tri_backward(loss);
-        status = tri_optimizer_step(opt);
-        if (status == TRI_OK)
-            status = tri_item_status(loss, &losses[s]);
-        if (status == TRI_OK)
-            status = tri_step_end_status();
+        status = update_and_read(opt, loss, &losses[s]);
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);

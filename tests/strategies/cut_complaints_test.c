@@ -138,12 +138,9 @@ static const char *count_traffic(rank_env *env)
     const char *units[] = {"*"};
     tri_module *net = net_create(&c->w);
     tri_tensor *x = batch_of(&t, 0, 0, 4, IN), *loss;
-    tri_group *group = NULL;
     tri_mesh *mesh;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env,
-             tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
     RANK_TRY(env, cut_layers(net, tri_mesh_group(mesh, "tensor"), true));
     net = tri_fully_shard(net, &(tri_zero_options){.group = tri_mesh_group(mesh, "data"),
                                                    .units = units,
@@ -158,7 +155,6 @@ static const char *count_traffic(rank_env *env)
     RANK_TRY(env, tri_step_end_status());
     tri_module_destroy(net);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     tri_tensor_unref(x);
     return NULL;
 }

@@ -12,6 +12,7 @@
 #include "base/compiler.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/train_ranks.h"
 
 enum { IN = 6, WIDTH = 8, HEADS = 4, OUT = 3, BLOCKS = 2, MOST_STEPS = 8, MOST_NUMBERS = 4096 };
 

@@ -11,6 +11,7 @@
 
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/train_ranks.h"
 #include "train/nn/module.h"
 #include "train/tensor/persistent.h"
 #include "train/tensor/piece.h"

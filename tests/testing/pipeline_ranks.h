@@ -15,6 +15,7 @@
 #include "train/parallel/pipeline/pipeline_schedule.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/train_ranks.h"
 
 #define PIPELINE_WIDTH 6
 #define PIPELINE_OUT 3
@@ -205,11 +206,7 @@ static inline tri_status pipeline_train(const pipeline_job *job, tri_module *pip
     if (tri_module_submodule(pipe, last) != NULL)
         y = pipeline_batch(step, job->rows, PIPELINE_OUT);
     loss = tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
-    status = tri_optimizer_step(opt);
-    if (status == TRI_OK)
-        status = tri_item_status(loss, loss_out);
-    if (status == TRI_OK)
-        status = tri_step_end_status();
+    status = update_and_read(opt, loss, loss_out);
     if (status != TRI_OK)
         tri_step_end();
     tri_tensor_unref(x);
@@ -225,6 +222,36 @@ static inline tri_module *pipeline_make(const pipeline_job *job, tri_group *grou
     options.group = group;
     pipeline_build(job, stages);
     return tri_pipeline(stages, job->stages, &options);
+}
+
+/* What a rank has for a step or two: its pipeline, and batch 0 whole. */
+typedef struct pipeline_own {
+    tri_group *group;
+    tri_module *pipe;
+    tri_optimizer *opt; /* the test makes one, or none */
+    tri_tensor *x, *y;
+} pipeline_own;
+
+/* A pipeline that has failed tells it by tri_module_status. */
+static inline tri_status pipeline_begin(rank_env *env, const pipeline_job *job, pipeline_own *own)
+{
+    tri_status status;
+
+    *own = (pipeline_own){.x = pipeline_batch(0, job->rows, PIPELINE_WIDTH),
+                          .y = pipeline_batch(0, job->rows, PIPELINE_OUT)};
+    status = tri_group_create(env->store, env->rank, env->size, env->options, &own->group);
+    if (status == TRI_OK)
+        own->pipe = pipeline_make(job, own->group);
+    return status;
+}
+
+static inline void pipeline_end(const pipeline_own *own)
+{
+    tri_optimizer_destroy(own->opt);
+    tri_module_destroy(own->pipe);
+    tri_group_unref(own->group);
+    tri_tensor_unref(own->x);
+    tri_tensor_unref(own->y);
 }
 
 /* What differs; NULL: nothing. within 0: bits. */

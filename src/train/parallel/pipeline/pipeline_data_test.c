@@ -84,13 +84,6 @@ static void one_process(data_job *j)
     tri_module_destroy(model);
 }
 
-static tri_module *wrap(const data_job *j, tri_module *pipe, tri_group *data)
-{
-    if (j->zero > 0)
-        return tri_zero(pipe, &(tri_zero_options){.group = data, .stage = j->zero});
-    return tri_ddp(pipe, &(tri_ddp_options){.group = data});
-}
-
 static const char *train_step(rank_env *env, tri_module *model, tri_optimizer *opt, int step,
                               int data)
 {
@@ -148,21 +141,19 @@ static const char *data_rank(rank_env *env)
     const data_job *j = env->arg;
     pipeline_result *own = calloc(1, sizeof(*own));
     tri_module *stages[PIPELINE_STAGES], *model;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_optimizer *opt;
     const char *wrong = NULL;
     int samples = 0;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->data, j->stages),
-                                  (const char *[]){"data", "pipeline"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(j->data, j->stages),
+                            (const char *[]){"data", "pipeline"}, &mesh));
     build(j, stages);
     model = tri_pipeline(stages, all_stages(j),
                          &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline"),
                                                  .n_microbatches = M,
                                                  .schedule = j->schedule});
-    model = wrap(j, model, tri_mesh_group(mesh, "data"));
+    model = replicate(model, tri_mesh_group(mesh, "data"), j->zero);
     RANK_TRY(env, tri_module_status(model));
     opt = tri_adamw(model, 0.05, NULL);
     for (int s = 0; s < STEPS && wrong == NULL; s++)
@@ -185,7 +176,6 @@ static const char *data_rank(rank_env *env)
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     free(own);
     return wrong;
 }

@@ -79,14 +79,11 @@ static const char *cut_rank(rank_env *env)
     static const char *const cuts[] = {"1", "2", "3"};
     const pipeline_job *job = env->arg;
     tri_pipeline_options options = job->options;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *stages[4], *pipe;
     tri_optimizer *opt;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
-                                  &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"}, &mesh));
     pipeline_build(job, stages);
     pipe = tri_nn_sequential_of(4, stages);
     RANK_TRY(env, tri_parallelize(pipe, tri_mesh_group(mesh, "tensor"), rules, 6));
@@ -104,7 +101,6 @@ static const char *cut_rank(rank_env *env)
     tri_optimizer_destroy(opt);
     tri_module_destroy(pipe);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return NULL;
 }
 

@@ -65,46 +65,36 @@ static const char *failing_rank(rank_env *env)
     pipeline_job job = {
         .options = {.n_microbatches = kernel ? ROWS : 4}, .stages = 3, .rows = ROWS};
     tri_pipeline_loss_fn loss = kernel ? with_a_wrong_class : pipeline_mse;
-    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
-    tri_tensor *y = kernel ? tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes)
-                           : pipeline_batch(0, ROWS, PIPELINE_OUT);
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    tri_tensor *numbers = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes), *y;
+    pipeline_own own;
     uint64_t before, after;
-    tri_status status;
 
     if (j->where <= BACKWARD)
         job.build = stages_of_which_one_fails;
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd(pipe, 0.1, NULL);
-    RANK_TRY(env, pipeline_hash(pipe, &before));
-    if (j->where == BEFORE_PASS && env->rank == j->rank)
-        fail_here();
-    (void)tri_pipeline_step(pipe, x, y, loss, NULL);
-    if (j->where == AFTER_PASS && env->rank == j->rank)
-        fail_here();
-    status = tri_optimizer_step(opt);
-    if (status == TRI_OK || strstr(tri_last_error(), j->part) == NULL)
-        return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
-                         tri_last_error());
-    tri_step_end();
-    (void)tri_pipeline_step(pipe, x, y, loss, NULL);
-    status = tri_optimizer_step(opt);
-    if (status == TRI_OK || strstr(tri_last_error(), j->part) == NULL)
-        return RANK_FAIL(env, "rank %d, again: %s: %s", env->rank, tri_status_name(status),
-                         tri_last_error());
-    tri_step_end();
-    RANK_TRY(env, pipeline_hash(pipe, &after));
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
+    y = kernel ? numbers : own.y;
+    RANK_TRY(env, pipeline_hash(own.pipe, &before));
+    for (int i = 0; i < 2; i++) { /* and again */
+        tri_status status;
+
+        if (i == 0 && j->where == BEFORE_PASS && env->rank == j->rank)
+            fail_here();
+        (void)tri_pipeline_step(own.pipe, own.x, y, loss, NULL);
+        if (i == 0 && j->where == AFTER_PASS && env->rank == j->rank)
+            fail_here();
+        status = tri_optimizer_step(own.opt);
+        if (status == TRI_OK || strstr(tri_last_error(), j->part) == NULL)
+            return RANK_FAIL(env, "rank %d, step %d: %s: %s", env->rank, i, tri_status_name(status),
+                             tri_last_error());
+        tri_step_end();
+    }
+    RANK_TRY(env, pipeline_hash(own.pipe, &after));
     if (before != after)
         return RANK_FAIL(env, "rank %d has changed its stage", env->rank);
     RANK_TRY(env, ranks_meet(env, "failed", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
+    tri_tensor_unref(numbers);
     return NULL;
 }
 

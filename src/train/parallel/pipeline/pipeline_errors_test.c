@@ -10,6 +10,8 @@ typedef struct mistake {
     const char *part[4]; /* of the error line; NULL: the rank's call succeeds */
 } mistake;
 
+static const pipeline_job two_stages = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+
 /* The call has to end in this way; what it returned. */
 static const char *check_end(rank_env *env, const mistake *m, tri_status status)
 {
@@ -38,7 +40,7 @@ static const char *make_differently(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     if (env->rank != m->rank)
-        job = (pipeline_job){.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
+        job = two_stages;
     pipe = pipeline_make(&job, group);
     wrong = check_end(env, m, tri_module_status(pipe));
     if (wrong == NULL) /* the group goes on */
@@ -197,31 +199,28 @@ static const char *step_wrongly(rank_env *env)
     const mistake *m = env->arg;
     const int what = m->job.steps;
     const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = env->size, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, what == WRONG_X ? 2 : PIPELINE_WIDTH);
-    tri_tensor *y = pipeline_batch(0, 8, PIPELINE_OUT), *none = NULL, *loss;
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    tri_tensor *narrow = pipeline_batch(0, 8, 2), *none, *loss;
     const char *wrong;
+    pipeline_own own;
     uint64_t before, after;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    RANK_TRY(env, tri_module_status(pipe));
-    RANK_TRY(env, pipeline_hash(pipe, &before));
-    opt = tri_sgd(pipe, 0.1, NULL);
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    RANK_TRY(env, tri_module_status(own.pipe));
+    RANK_TRY(env, pipeline_hash(own.pipe, &before));
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
     none = tri_tensor_create(TRI_SHAPE(0, PIPELINE_WIDTH), TRI_DTYPE_F64);
     if (what == OTHER_CALL && env->rank == m->rank)
         tri_no_grad_begin();
     if (what == OTHER_MODE && env->rank == m->rank)
-        tri_module_train(pipe, false);
-    loss = tri_pipeline_step(pipe,
+        tri_module_train(own.pipe, false);
+    loss = tri_pipeline_step(own.pipe,
                              what == NO_X      ? NULL
                              : what == NO_ROWS ? none
-                                               : x,
+                             : what == WRONG_X ? narrow
+                                               : own.x,
                              what == NO_TARGET    ? NULL
                              : what == OTHER_ROWS ? none
-                                                  : y,
+                                                  : own.y,
                              what == NO_FUNCTION ? NULL
                              : what == NO_MEAN   ? no_mean
                              : what == NO_LOSS   ? no_loss
@@ -231,20 +230,17 @@ static const char *step_wrongly(rank_env *env)
         tri_no_grad_end();
     /* a rank that others wait for later has recorded all of it */
     wrong = tri_tensor_status(loss) == TRI_OK || env->rank != m->rank
-                ? check_end(env, m, tri_optimizer_step(opt))
+                ? check_end(env, m, tri_optimizer_step(own.opt))
                 : check_end(env, m, tri_tensor_status(loss));
-    if (wrong == NULL && tri_optimizer_step(opt) == TRI_OK)
+    if (wrong == NULL && tri_optimizer_step(own.opt) == TRI_OK)
         wrong = RANK_FAIL(env, "rank %d: an update after it succeeded", env->rank);
     tri_step_end();
-    RANK_TRY(env, pipeline_hash(pipe, &after));
+    RANK_TRY(env, pipeline_hash(own.pipe, &after));
     if (wrong == NULL && before != after)
         wrong = RANK_FAIL(env, "rank %d has updated", env->rank);
     RANK_TRY(env, ranks_meet(env, "refused", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
+    tri_tensor_unref(narrow);
     tri_tensor_unref(none);
     return wrong;
 }
@@ -281,32 +277,26 @@ static void a_rank_that_is_refused_ends_the_others_with_its_line(void **state)
 
 static const char *forward_with_gradients(rank_env *env)
 {
-    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
-    tri_group *group = NULL;
-    tri_module *pipe, *other = tri_nn_tanh();
+    tri_module *other = tri_nn_tanh();
+    pipeline_own own;
     tri_status status;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    tri_backward(tri_pipeline_step(pipe, x, y, pipeline_mse, NULL));
+    RANK_TRY(env, pipeline_begin(env, &two_stages, &own));
+    tri_backward(tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL));
     status = tri_step_end_status();
     if (status != TRI_ERR_ABORTED) /* the other rank was earlier, and ended the step of this one */
         RANK_FAILS(env, status, TRI_ERR_INVALID_ARG, "");
     if (strstr(tri_last_error(), "tri_pipeline_step, which has done the backward itself") == NULL)
         return RANK_FAIL(env, "%s", tri_last_error());
     RANK_TRY(env, ranks_meet(env, "refused", -1));
-    RANK_FAILS(env, tri_tensor_status(tri_forward(pipe, x)), TRI_ERR_STATE,
+    RANK_FAILS(env, tri_tensor_status(tri_forward(own.pipe, own.x)), TRI_ERR_STATE,
                "the forward of a pipeline has no gradients: put it in TRI_NO_GRAD { }");
     tri_step_end();
-    RANK_FAILS(env, tri_tensor_status(tri_pipeline_step(other, x, x, pipeline_mse, NULL)),
+    RANK_FAILS(env, tri_tensor_status(tri_pipeline_step(other, own.x, own.x, pipeline_mse, NULL)),
                TRI_ERR_INVALID_ARG, "the module is a Tanh; tri_pipeline makes pipelines");
     tri_step_end();
-    tri_tensor_unref(y);
-    tri_module_destroy(pipe);
+    pipeline_end(&own);
     tri_module_destroy(other);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
     return NULL;
 }
 
@@ -319,24 +309,18 @@ static void what_has_no_gradients_says_so(void **state)
 /* Rank 0 alone forgets it: the other one waits for its shapes. */
 static const char *forget_no_grad(rank_env *env)
 {
-    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH);
-    tri_group *group = NULL;
-    tri_module *pipe;
     const char *wrong;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
+    RANK_TRY(env, pipeline_begin(env, &two_stages, &own));
     if (env->rank == 1)
         tri_no_grad_begin();
-    wrong = check_end(env, env->arg, tri_tensor_status(tri_forward(pipe, x)));
+    wrong = check_end(env, env->arg, tri_tensor_status(tri_forward(own.pipe, own.x)));
     if (env->rank == 1)
         tri_no_grad_end();
     tri_step_end();
     RANK_TRY(env, ranks_meet(env, "refused", -1));
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
+    pipeline_end(&own);
     return wrong;
 }
 
@@ -357,16 +341,13 @@ static const char *take_parts(rank_env *env)
     const mistake *m = env->arg;
     tri_tensor *x = tri_tensor_create(TRI_SHAPE(4, 3), TRI_DTYPE_F32);
     tri_tensor *y = tri_tensor_create(TRI_SHAPE(4, 2), TRI_DTYPE_F32);
-    tri_group *group = NULL;
     tri_mesh *mesh = NULL;
     tri_module *net =
         tri_nn_sequential(tri_nn_linear(3, 8, NULL), tri_nn_tanh(), tri_nn_linear(8, 2, NULL));
     tri_tensor *loss;
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
-                                  &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"}, &mesh));
     RANK_TRY(env, tri_parallelize(net, tri_mesh_group(mesh, "tensor"), rules, 2));
     net = tri_pipeline_split(net, (const char *[]){"2"}, 2,
                              &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
@@ -378,7 +359,6 @@ static const char *take_parts(rank_env *env)
     RANK_TRY(env, ranks_meet(env, "refused", -1));
     tri_module_destroy(net);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     return wrong;
@@ -398,29 +378,21 @@ static void parts_of_several_are_noticed_over_the_border(void **state)
 /* Rank 1 has a bound that is none, when the pass itself has run. */
 static const char *clip_wrongly(rank_env *env)
 {
-    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     const mistake *m = env->arg;
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
     const char *wrong;
+    pipeline_own own;
     double loss;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd(pipe, 0.1, NULL);
-    RANK_TRY(env, tri_item_status(tri_pipeline_step(pipe, x, y, pipeline_mse, NULL), &loss));
+    RANK_TRY(env, pipeline_begin(env, &two_stages, &own));
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
+    RANK_TRY(env,
+             tri_item_status(tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL), &loss));
     RANK_TRY(env, ranks_meet(env, "ran", -1));
-    (void)tri_clip_grad_norm(opt, env->rank == m->rank ? -1 : 1);
-    wrong = check_end(env, m, tri_optimizer_step(opt));
+    (void)tri_clip_grad_norm(own.opt, env->rank == m->rank ? -1 : 1);
+    wrong = check_end(env, m, tri_optimizer_step(own.opt));
     tri_step_end();
     RANK_TRY(env, ranks_meet(env, "refused", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
     return wrong;
 }
 
@@ -437,33 +409,24 @@ static void a_bound_that_one_rank_has_wrong_ends_all(void **state)
 /* A norm is over one network. */
 static const char *clip(rank_env *env)
 {
-    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     tri_tensor *beside = tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F32);
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, pipeline_begin(env, &two_stages, &own));
     tri_requires_grad(beside, true);
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd_of((tri_param_group[]){{.model = pipe}, {.params = &beside, .n_params = 1}}, 2,
-                     0.1, NULL);
-    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    own.opt = tri_sgd_of(
+        (tri_param_group[]){{.model = own.pipe}, {.params = &beside, .n_params = 1}}, 2, 0.1, NULL);
+    (void)tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
     tri_backward(tri_sum(tri_square(beside), NULL, 0, false));
     /* a rank that still waits for the other's note would get that one's failure */
     RANK_TRY(env, ranks_meet(env, "recorded", -1));
-    (void)tri_clip_grad_norm(opt, 1);
-    RANK_FAILS(env, tri_optimizer_step(opt), TRI_ERR_UNSUPPORTED,
+    (void)tri_clip_grad_norm(own.opt, 1);
+    RANK_FAILS(env, tri_optimizer_step(own.opt), TRI_ERR_UNSUPPORTED,
                "is in no stage of the pipeline that has others");
     tri_step_end();
     RANK_TRY(env, ranks_meet(env, "refused", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
+    pipeline_end(&own);
     tri_tensor_unref(beside);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
     return NULL;
 }
 
@@ -476,14 +439,13 @@ static void a_norm_over_other_parameters_is_refused(void **state)
 /* Its norm would be of this rank's stages. */
 static const char *update_by_an_earlier_one(rank_env *env)
 {
-    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
     tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
     tri_module *stages[2], *net, *pipe;
     tri_group *group = NULL;
     tri_optimizer *opt;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipeline_build(&job, stages);
+    pipeline_build(&two_stages, stages);
     net = tri_nn_sequential_of(2, stages);
     opt = tri_sgd(net, 0.1, NULL);
     pipe = tri_pipeline_split(net, (const char *const[]){"1"}, 2,
@@ -517,26 +479,17 @@ static void an_optimizer_of_the_network_before_is_refused(void **state)
 /* Rank 1 alone has batch norm, in its stage. */
 static const char *share_statistics(rank_env *env)
 {
-    const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = 2, .rows = 8};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
     const char *wrong;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    (void)tri_convert_sync_batch_norm(pipe, group);
-    opt = tri_sgd(pipe, 0.1, NULL);
-    (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
-    wrong = check_end(env, env->arg, tri_optimizer_step(opt));
+    RANK_TRY(env, pipeline_begin(env, &two_stages, &own));
+    (void)tri_convert_sync_batch_norm(own.pipe, own.group);
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
+    (void)tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
+    wrong = check_end(env, env->arg, tri_optimizer_step(own.opt));
     tri_step_end();
     RANK_TRY(env, ranks_meet(env, "refused", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
     return wrong;
 }
 
@@ -555,20 +508,16 @@ static void statistics_over_other_stages_are_refused(void **state)
 static const char *leave_early(rank_env *env)
 {
     const pipeline_job job = {.options = {.n_microbatches = 4}, .stages = env->size, .rows = 8};
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    pipeline_own own;
     double loss;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd(pipe, 0.1, NULL);
-    RANK_TRY(env, pipeline_train(&job, pipe, opt, 0, &loss));
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
+    RANK_TRY(env, pipeline_train(&job, own.pipe, own.opt, 0, &loss));
     if (env->rank != 1)
-        RANK_FAILS(env, pipeline_train(&job, pipe, opt, 1, &loss), TRI_ERR_PEER_LOST, "rank 1");
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
+        RANK_FAILS(env, pipeline_train(&job, own.pipe, own.opt, 1, &loss), TRI_ERR_PEER_LOST,
+                   "rank 1");
+    pipeline_end(&own);
     return NULL;
 }
 
@@ -582,20 +531,16 @@ static void a_rank_that_leaves_is_named(void **state)
 static const char *stay_away(rank_env *env)
 {
     const pipeline_job job = {.options = {.n_microbatches = 2}, .stages = env->size, .rows = 8};
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    pipeline_own own;
     double loss;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd(pipe, 0.1, NULL);
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
     if (env->rank == 0)
-        RANK_FAILS(env, pipeline_train(&job, pipe, opt, 0, &loss), TRI_ERR_GROUP_TIMEOUT, "rank 1");
+        RANK_FAILS(env, pipeline_train(&job, own.pipe, own.opt, 0, &loss), TRI_ERR_GROUP_TIMEOUT,
+                   "rank 1");
     RANK_TRY(env, ranks_meet(env, "waited", -1));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
+    pipeline_end(&own);
     return NULL;
 }
 

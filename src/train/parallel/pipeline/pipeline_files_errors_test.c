@@ -61,13 +61,10 @@ static const char *replica_rank(rank_env *env)
     const tri_checkpoint_save_options all = {.all_ranks = true};
     const tri_checkpoint_info info = {.step = 1};
     tri_checkpoint_writer *writer = NULL;
-    tri_group *group = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env,
-             tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
     model = tri_pipeline_split(build(), NULL, 2,
                                &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
     model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
@@ -84,7 +81,6 @@ static const char *replica_rank(rank_env *env)
     tri_checkpoint_writer_destroy(writer);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     return NULL;
 }
 
@@ -106,13 +102,11 @@ static const char *giving_rank(rank_env *env)
     const tri_parallel_rule rule = {.module = "0.0", .style = TRI_COLWISE, .output = TRI_WHOLE};
     const tri_checkpoint_save_options all = {.all_ranks = true};
     tri_checkpoint_writer *writer = NULL;
-    tri_group *group = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model = build();
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2, 2),
-                                  (const char *[]){"data", "pipeline", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2, 2), (const char *[]){"data", "pipeline", "tensor"},
+                            &mesh));
     RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), &rule, 1));
     model = tri_pipeline_split(model, NULL, 2,
                                &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline")});
@@ -127,7 +121,6 @@ static const char *giving_rank(rank_env *env)
     tri_checkpoint_writer_destroy(writer);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     return NULL;
 }
 
@@ -231,14 +224,12 @@ static const char *mistaken_rank(rank_env *env)
     const char *folder = env->arg;
     bool mistakes = env->rank == env->size / 2;
     tri_checkpoint_writer *writer = NULL;
-    tri_group *group = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model, *others[2];
     tri_optimizer *opt, *wrong[3] = {NULL}, *other_kind;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, env->size / 2),
-                                  (const char *[]){"pipeline", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, env->size / 2),
+                            (const char *[]){"pipeline", "tensor"}, &mesh));
     model = stages_of(mesh);
     RANK_TRY(env, tri_module_status(model));
     others[0] = stages_of(mesh);
@@ -267,7 +258,6 @@ static const char *mistaken_rank(rank_env *env)
     }
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     return NULL;
 }
 
@@ -288,14 +278,11 @@ static void optimizers_of_other_models_are_refused_on_all_ranks(void **state)
 static const char *without_rank(rank_env *env)
 {
     const tri_checkpoint_info info = {.step = 1};
-    tri_group *group = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model;
     uint64_t hash;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
-                                  &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"}, &mesh));
     model = stages_of(mesh);
     RANK_TRY(env, tri_module_status(model));
     for (int mistaken = 1; mistaken < 3; mistaken++) { /* of either stage */
@@ -311,7 +298,6 @@ static const char *without_rank(rank_env *env)
     RANK_TRY(env, tri_module_hash(model, &hash)); /* the groups go on */
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     return NULL;
 }
 

@@ -78,12 +78,19 @@ static tri_status train(tri_module *model, tri_optimizer *opt, bool plain, int f
     return status;
 }
 
-static tri_module *wrap(const shape *at, tri_module *pipe, tri_group *data)
+/* The mesh, and this rank's stages of the network. */
+static tri_status make(rank_env *env, const shape *at, bool shared, tri_mesh **mesh_out,
+                       tri_module **model_out)
 {
-    if (at->data == 1)
-        return pipe;
-    return at->zero > 0 ? tri_zero(pipe, &(tri_zero_options){.group = data, .stage = at->zero})
-                        : tri_ddp(pipe, &(tri_ddp_options){.group = data});
+    tri_pipeline_options options = {.n_microbatches = M, .schedule = at->schedule};
+
+    TRI_TRY(rank_mesh(env, TRI_SHAPE(at->data, at->ranks), (const char *[]){"data", "pipeline"},
+                      mesh_out));
+    options.group = tri_mesh_group(*mesh_out, "pipeline");
+    *model_out = tri_pipeline_split(build(shared), NULL, at->cuts, &options);
+    if (at->data > 1)
+        *model_out = replicate(*model_out, tri_mesh_group(*mesh_out, "data"), at->zero);
+    return tri_module_status(*model_out);
 }
 
 static const char *bits_differ(rank_env *env, const char *name, tri_tensor *got, tri_tensor *want)
@@ -269,27 +276,17 @@ static const char *restore_here(rank_env *env, tri_module *model, tri_optimizer 
 static const char *file_rank(rank_env *env)
 {
     const file_job *j = env->arg;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model;
     tri_optimizer *opt;
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->at.data, j->at.ranks),
-                                  (const char *[]){"data", "pipeline"}, &mesh));
-    model = tri_pipeline_split(build(j->shared), NULL, j->at.cuts,
-                               &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline"),
-                                                       .n_microbatches = M,
-                                                       .schedule = j->at.schedule});
-    model = wrap(&j->at, model, tri_mesh_group(mesh, "data"));
-    RANK_TRY(env, tri_module_status(model));
+    RANK_TRY(env, make(env, &j->at, j->shared, &mesh, &model));
     opt = optimize(model);
     wrong = j->is_saved ? restore_here(env, model, opt) : save_here(env, mesh, model, opt);
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return wrong;
 }
 
@@ -390,22 +387,13 @@ static const char *whole_rank(rank_env *env)
 {
     const whole_job *j = env->arg;
     char path[300];
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model;
     tri_optimizer *opt;
     const char *wrong;
     uint64_t hash = 0;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->at.data, j->at.ranks),
-                                  (const char *[]){"data", "pipeline"}, &mesh));
-    model = tri_pipeline_split(build(j->shared), NULL, j->at.cuts,
-                               &(tri_pipeline_options){.group = tri_mesh_group(mesh, "pipeline"),
-                                                       .n_microbatches = M,
-                                                       .schedule = j->at.schedule});
-    model = wrap(&j->at, model, tri_mesh_group(mesh, "data"));
-    RANK_TRY(env, tri_module_status(model));
+    RANK_TRY(env, make(env, &j->at, j->shared, &mesh, &model));
     wrong = save_whole(env, model);
     if (wrong != NULL)
         return wrong;
@@ -421,7 +409,6 @@ static const char *whole_rank(rank_env *env)
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return NULL;
 }
 

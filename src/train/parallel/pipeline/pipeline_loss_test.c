@@ -55,32 +55,24 @@ static const char *count_rank(rank_env *env)
                                      .build = plain_stages};
     const int64_t ignored = IGNORED;
     const double *want = env->arg;
-    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
     tri_tensor *y = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, classes);
     tri_tensor *none = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &ignored);
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    opt = tri_sgd(pipe, 0.5, NULL);
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    own.opt = tri_sgd(own.pipe, 0.5, NULL);
     for (int s = 0; s < STEPS; s++) {
-        tri_tensor *loss = tri_pipeline_step(pipe, x, y, sum_of_targets, none);
         double got = 0;
 
-        RANK_TRY(env, tri_optimizer_step(opt));
-        RANK_TRY(env, tri_item_status(loss, &got));
-        RANK_TRY(env, tri_step_end_status());
+        RANK_TRY(env, update_and_read(own.opt,
+                                      tri_pipeline_step(own.pipe, own.x, y, sum_of_targets, none),
+                                      &got));
         if (!(fabs(got - want[s]) <= 1e-9))
             return RANK_FAIL(env, "rank %d, loss %d is %.17g, not %.17g", env->rank, s, got,
                              want[s]);
     }
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
+    pipeline_end(&own);
     tri_tensor_unref(none);
-    tri_tensor_unref(x);
     tri_tensor_unref(y);
     return NULL;
 }
@@ -156,9 +148,7 @@ static const char *replicas_step(rank_env *env, tri_module *model, tri_optimizer
         if (pass < j->passes - 1)
             tri_ddp_no_sync_end(model);
     }
-    RANK_TRY(env, tri_optimizer_step(opt));
-    RANK_TRY(env, tri_item_status(loss, loss_out));
-    RANK_TRY(env, tri_step_end_status());
+    RANK_TRY(env, update_and_read(opt, loss, loss_out));
     tri_tensor_unref(none);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
@@ -171,19 +161,14 @@ static const char *replicas_rank(rank_env *env)
     pipeline_job job = {.options = {.n_microbatches = 3, .count = count_targets},
                         .stages = 2,
                         .build = j->bare ? bare_stages : plain_stages};
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model;
     tri_optimizer *opt;
     const char *wrong = NULL;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env,
-             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
     model = pipeline_make(&job, tri_mesh_group(mesh, "pipeline"));
-    model = j->zero > 0 ? tri_zero(model, &(tri_zero_options){.group = tri_mesh_group(mesh, "data"),
-                                                              .stage = j->zero})
-                        : tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
+    model = replicate(model, tri_mesh_group(mesh, "data"), j->zero);
     RANK_TRY(env, tri_module_status(model));
     opt = tri_sgd(model, 0.5, NULL);
     for (int s = 0; s < STEPS && wrong == NULL; s++) {
@@ -200,7 +185,6 @@ static const char *replicas_rank(rank_env *env)
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return wrong;
 }
 

@@ -7,16 +7,12 @@ static const char *with_replicas(rank_env *env,
                                  const char *(*check)(rank_env *env, tri_group *stages,
                                                       tri_group *data))
 {
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env,
-             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"data", "pipeline"}, &mesh));
     wrong = check(env, tri_mesh_group(mesh, "pipeline"), tri_mesh_group(mesh, "data"));
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return wrong;
 }
 

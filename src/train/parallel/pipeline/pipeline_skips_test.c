@@ -183,38 +183,30 @@ static void save_that_is_not_called(tri_module **stages, int n)
 static const char *refuse_to_make(rank_env *env)
 {
     pipeline_job job = {.stages = 3, .rows = 8, .build = take_without_save};
-    tri_group *group = NULL;
-    tri_module *pipe;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    RANK_FAILS(env, tri_module_status(pipe), TRI_ERR_INVALID_ARG,
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    RANK_FAILS(env, tri_module_status(own.pipe), TRI_ERR_INVALID_ARG,
                "stage 1 takes \"missing\" (tri_nn_skip_take), which no stage before it "
                "saves");
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
+    pipeline_end(&own);
     return NULL;
 }
 
 static const char *refuse_to_step(rank_env *env)
 {
     pipeline_job job = {.stages = 2, .rows = 8, .build = save_that_is_not_called};
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH);
-    tri_group *group = NULL;
-    tri_module *pipe;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    (void)tri_pipeline_step(pipe, x, x, pipeline_mse, NULL);
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    (void)tri_pipeline_step(own.pipe, own.x, own.x, pipeline_mse, NULL);
     if (tri_run() == TRI_OK ||
         strstr(tri_last_error(),
                "stage 0 has not called its tri_nn_skip_save of \"a\", which stage "
                "1 takes") == NULL)
         return RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
     tri_step_end();
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
+    pipeline_end(&own);
     return NULL;
 }
 

@@ -398,12 +398,9 @@ static const char *count_cut_layers(rank_env *env)
                                               {.module = "2", .style = TRI_ROWWISE}};
     tri_tensor *x = pipeline_batch(0, 2, PIPELINE_WIDTH);
     tri_module *pipe = network();
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(1, 2), (const char *[]){"pipeline", "tensor"},
-                                  &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(1, 2), (const char *[]){"pipeline", "tensor"}, &mesh));
     RANK_TRY(env, tri_parallelize(pipe, tri_mesh_group(mesh, "tensor"), rules, 2));
     pipe = tri_pipeline_split(
         pipe, NULL, 1,
@@ -415,7 +412,6 @@ static const char *count_cut_layers(rank_env *env)
     RANK_TRY(env, tri_step_end_status());
     tri_module_destroy(pipe);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     tri_tensor_unref(x);
     return NULL;
 }

@@ -244,8 +244,7 @@ static const char *train_way(rank_env *env, int number, tri_group *world, tri_me
     tri_optimizer *opt;
     const char *wrong;
 
-    model = w->zero > 0 ? tri_zero(model, &(tri_zero_options){.group = data, .stage = w->zero})
-                        : tri_ddp(model, &(tri_ddp_options){.group = data});
+    model = replicate(model, data, w->zero);
     RANK_TRY(env, tri_module_status(model));
     opt = optimize(model);
     wrong = begin(env, number, model, opt, tri_group_rank(data));
@@ -308,17 +307,15 @@ static void replicas_average_what_copies_have_added(void **state)
 static const char *compressing_rank(rank_env *env)
 {
     const pipeline_job job = job_of(&ways[0]);
-    tri_group *world = NULL, *data;
     tri_mesh *mesh = NULL;
     tri_module *model;
     tri_tensor *x = pipeline_batch(0, 2, PIPELINE_WIDTH), *y = pipeline_batch(0, 2, PIPELINE_OUT);
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(DATA, RANKS),
-                                  (const char *[]){"data", "pipeline"}, &mesh));
-    data = tri_mesh_group(mesh, "data");
+    RANK_TRY(env,
+             rank_mesh(env, TRI_SHAPE(DATA, RANKS), (const char *[]){"data", "pipeline"}, &mesh));
     model = tri_ddp(pipeline_make(&job, tri_mesh_group(mesh, "pipeline")),
-                    &(tri_ddp_options){.group = data, .hook = tri_bucket_hook_power_sgd});
+                    &(tri_ddp_options){.group = tri_mesh_group(mesh, "data"),
+                                       .hook = tri_bucket_hook_power_sgd});
     RANK_TRY(env, tri_module_status(model));
     RANK_TRY(env, ranks_meet(env, "made", -1)); /* the first one that is refused ends the group */
     /* By itself, or told by another that was first. */
@@ -328,7 +325,6 @@ static const char *compressing_rank(rank_env *env)
     tri_step_end();
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     return NULL;

@@ -33,12 +33,6 @@ typedef struct shared_want {
     double loss[2];
 } shared_want;
 
-static tri_tensor *some_loss(tri_tensor *output, tri_tensor *target, void *arg)
-{
-    (void)arg;
-    return tri_mse_loss(output, target, NULL);
-}
-
 /* Two passes an update, the second with what the first has left. */
 static void one_process(const pipeline_job *job, shared_want *want)
 {
@@ -53,7 +47,7 @@ static void one_process(const pipeline_job *job, shared_want *want)
         tri_tensor *loss = NULL, *norm;
 
         for (int i = 0; i < 2; i++) {
-            loss = some_loss(tri_forward(net, x), y, NULL);
+            loss = pipeline_mse(tri_forward(net, x), y, NULL);
             tri_backward(loss);
         }
         loss = tri_keep(loss);
@@ -77,23 +71,19 @@ typedef struct shared_job {
 static const char *clipped_rank(rank_env *env)
 {
     const shared_job *shared = env->arg;
-    tri_tensor *x = pipeline_batch(0, 8, PIPELINE_WIDTH), *y = pipeline_batch(0, 8, PIPELINE_OUT);
-    tri_group *group = NULL;
-    tri_module *pipe;
-    tri_optimizer *opt;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&shared->job, group);
-    RANK_TRY(env, tri_module_status(pipe));
-    opt = tri_sgd(pipe, 0.1, NULL);
+    RANK_TRY(env, pipeline_begin(env, &shared->job, &own));
+    RANK_TRY(env, tri_module_status(own.pipe));
+    own.opt = tri_sgd(own.pipe, 0.1, NULL);
     for (int s = 0; s < 2; s++) {
         tri_tensor *loss = NULL, *norm;
         double got_loss = 0, got_norm = 0;
 
         for (int i = 0; i < 2; i++)
-            loss = tri_pipeline_step(pipe, x, y, some_loss, NULL);
-        norm = tri_clip_grad_norm(opt, 0.5);
-        RANK_TRY(env, tri_optimizer_step(opt));
+            loss = tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
+        norm = tri_clip_grad_norm(own.opt, 0.5);
+        RANK_TRY(env, tri_optimizer_step(own.opt));
         RANK_TRY(env, tri_item_status(norm, &got_norm));
         RANK_TRY(env, tri_item_status(loss, &got_loss));
         RANK_TRY(env, tri_step_end_status());
@@ -103,11 +93,7 @@ static const char *clipped_rank(rank_env *env)
                              env->rank, s, got_norm, got_loss, shared->want.norm[s],
                              shared->want.loss[s]);
     }
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 /* pipeline_tokens_test.c - sequences of which each rank of a stage has a part that goes on to the
  * next stage: its ranks know how many tokens there are in all, whatever the number of ranks. */
 #include "testing/cut_ranks.h"
+#include "testing/train_ranks.h"
 
 enum { WIDTH = 4, INNER = 5, BATCH = 4, TOKENS_MOST = 8, STEPS = 4, STAGES = 3 };
 
@@ -58,11 +59,7 @@ static tri_status train(tri_module *model, bool plain, double *losses)
                      : tri_pipeline_step(model, x, x, mse, NULL);
         if (plain)
             tri_backward(loss);
-        status = tri_optimizer_step(opt);
-        if (status == TRI_OK)
-            status = tri_item_status(loss, &losses[s]);
-        if (status == TRI_OK)
-            status = tri_step_end_status();
+        status = update_and_read(opt, loss, &losses[s]);
         tri_tensor_unref(x);
     }
     tri_optimizer_destroy(opt);
@@ -72,15 +69,13 @@ static tri_status train(tri_module *model, bool plain, double *losses)
 static const char *tokens_rank(rank_env *env)
 {
     const tokens_job *j = env->arg;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model = build_layers();
     double losses[STEPS];
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(STAGES, j->tensor),
-                                  (const char *[]){"pipeline", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(STAGES, j->tensor),
+                            (const char *[]){"pipeline", "tensor"}, &mesh));
     RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), by_tokens, 5));
     model = tri_pipeline_split(
         model, (const char *[]){"1", "2"}, STAGES,
@@ -89,7 +84,6 @@ static const char *tokens_rank(rank_env *env)
     wrong = far_from(env, "loss", losses, j->losses, STEPS);
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return wrong;
 }
 

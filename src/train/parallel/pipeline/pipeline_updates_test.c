@@ -15,36 +15,28 @@ static const char *run_loop(rank_env *env)
     const loop *l = env->arg;
     const pipeline_job job = {.options = {.n_microbatches = 2}, .stages = 3, .rows = 4};
     bool updates = l->lone != -2 && env->rank != l->lone;
-    tri_tensor *x = pipeline_batch(0, 4, PIPELINE_WIDTH), *y = pipeline_batch(0, 4, PIPELINE_OUT);
-    tri_optimizer *opt = NULL;
-    tri_group *group = NULL;
-    tri_module *pipe;
+    pipeline_own own;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&job, group);
-    for (int64_t i = 0; i < tri_module_state_count(pipe) && l->is_frozen && !updates; i++)
-        tri_requires_grad(tri_module_state(pipe, i).tensor, false);
+    RANK_TRY(env, pipeline_begin(env, &job, &own));
+    for (int64_t i = 0; i < tri_module_state_count(own.pipe) && l->is_frozen && !updates; i++)
+        tri_requires_grad(tri_module_state(own.pipe, i).tensor, false);
     if (updates)
-        opt = tri_sgd(pipe, 0.1, NULL);
+        own.opt = tri_sgd(own.pipe, 0.1, NULL);
     for (int step = 0; step < 6; step++) {
         for (int pass = 0; pass < l->passes; pass++) {
-            (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+            (void)tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
             if (updates && pass == l->passes - 1)
-                RANK_TRY(env, tri_optimizer_step(opt));
+                RANK_TRY(env, tri_optimizer_step(own.opt));
             RANK_TRY(env, tri_step_end_status());
         }
         TRI_NO_GRAD
         {
             if (l->evaluates)
-                (void)tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+                (void)tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
         }
         RANK_TRY(env, tri_step_end_status());
     }
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
     return NULL;
 }
 

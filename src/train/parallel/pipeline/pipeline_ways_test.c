@@ -25,17 +25,14 @@ static const char *evaluate_rank(rank_env *env)
 {
     const evaluation *want = env->arg;
     const bool is_last = env->rank == env->size - 1;
-    tri_tensor *x = pipeline_batch(0, ROWS, PIPELINE_WIDTH);
-    tri_tensor *y = pipeline_batch(0, ROWS, PIPELINE_OUT), *out, *loss;
-    tri_group *group = NULL;
-    tri_module *pipe;
+    tri_tensor *out, *loss;
+    pipeline_own own;
     double got[ROWS * PIPELINE_OUT], loss_got = 0;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    pipe = pipeline_make(&plain, group);
-    tri_module_train(pipe, false);
-    TRI_NO_GRAD out = tri_forward(pipe, env->rank == 0 ? x : NULL);
-    TRI_NO_GRAD loss = tri_pipeline_step(pipe, x, y, pipeline_mse, NULL);
+    RANK_TRY(env, pipeline_begin(env, &plain, &own));
+    tri_module_train(own.pipe, false);
+    TRI_NO_GRAD out = tri_forward(own.pipe, env->rank == 0 ? own.x : NULL);
+    TRI_NO_GRAD loss = tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
     RANK_TRY(env, tri_item_status(loss, &loss_got));
     if (fabs(loss_got - want->loss) > 1e-12)
         return RANK_FAIL(env, "rank %d: loss %.17g, not %.17g", env->rank, loss_got, want->loss);
@@ -46,14 +43,11 @@ static const char *evaluate_rank(rank_env *env)
     for (int i = 0; is_last && i < ROWS * PIPELINE_OUT; i++)
         if (fabs(got[i] - want->out[i]) > 1e-12)
             return RANK_FAIL(env, "result %d is %.17g, not %.17g", i, got[i], want->out[i]);
-    for (int64_t i = 0; i < tri_module_state_count(pipe); i++)
-        if (tri_grad(tri_module_state(pipe, i).tensor) != NULL)
+    for (int64_t i = 0; i < tri_module_state_count(own.pipe); i++)
+        if (tri_grad(tri_module_state(own.pipe, i).tensor) != NULL)
             return RANK_FAIL(env, "rank %d has a gradient", env->rank);
     RANK_TRY(env, tri_step_end_status());
-    tri_module_destroy(pipe);
-    tri_group_unref(group);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
+    pipeline_end(&own);
     return NULL;
 }
 
@@ -133,9 +127,7 @@ static const char *train_in_a_way(rank_env *env)
             if (w->reads && env->rank == 0)
                 RANK_TRY(env, tri_item_status(loss, &got));
         }
-        RANK_TRY(env, tri_optimizer_step(opt));
-        RANK_TRY(env, tri_item_status(loss, &got));
-        RANK_TRY(env, tri_step_end_status());
+        RANK_TRY(env, update_and_read(opt, loss, &got));
         if (fabs(got - w->want[step]) > 1e-12)
             return RANK_FAIL(env, "rank %d, loss %d: %.17g, not %.17g", env->rank, step, got,
                              w->want[step]);

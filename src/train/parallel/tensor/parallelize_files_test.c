@@ -192,7 +192,6 @@ static const char *save_by_all(rank_env *env, tri_module *model)
 static const char *replica_rank(rank_env *env)
 {
     job *j = env->arg;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model = build(3);
     const tri_checkpoint_info info = {.step = 1};
@@ -202,9 +201,7 @@ static const char *replica_rank(rank_env *env)
     char path[300];
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env,
-             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
     RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"), pairs, 4));
     model = tri_ddp(model, &(tri_ddp_options){.group = tri_mesh_group(mesh, "data")});
     RANK_TRY(env, put(model, before, is_whole));
@@ -229,7 +226,6 @@ static const char *replica_rank(rank_env *env)
     RANK_TRY(env, ranks_meet(env, "loaded", -1));
     tri_module_destroy(model);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return memcmp(got, before, sizeof(got)) == 0 ? NULL : RANK_FAIL(env, "it has other values");
 }
 

@@ -333,16 +333,13 @@ static const char *mesh_rank(rank_env *env)
 {
     job *j = env->arg;
     tri_module *net = j->piped ? build_two(3, 1) : build_block(3, 1);
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_optimizer *opt;
     double loss[1 + STEPS];
     uint64_t hash;
     const char *wrong;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env,
-             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"outer", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"outer", "tensor"}, &mesh));
     RANK_TRY(env, cut_block(net, tri_mesh_group(mesh, "tensor"), j));
     net = j->piped
               ? tri_pipeline_split(net, (const char *[]){"1"}, 2,
@@ -362,7 +359,6 @@ static const char *mesh_rank(rank_env *env)
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return wrong;
 }
 

@@ -104,11 +104,7 @@ static tri_status train(const job *j, tri_module *model, tri_group *group, int f
         tri_tensor *loss = tri_keep(loss_of(j, tri_forward(model, x), y, group));
 
         tri_backward(loss);
-        status = tri_optimizer_step(opt);
-        if (status == TRI_OK)
-            status = tri_item_status(loss, &losses[s]);
-        if (status == TRI_OK)
-            status = tri_step_end_status();
+        status = update_and_read(opt, loss, &losses[s]);
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);

@@ -127,11 +127,7 @@ static tri_status train(const job *j, tri_module *model, int first, int n, doubl
             tri_ddp_no_sync_end(model);
         tri_backward(loss_of(model, x, y));
         (void)tri_clip_grad_norm(opt, 0.7);
-        status = tri_optimizer_step(opt);
-        if (status == TRI_OK)
-            status = tri_item_status(loss, &losses[s]);
-        if (status == TRI_OK)
-            status = tri_step_end_status();
+        status = update_and_read(opt, loss, &losses[s]);
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);

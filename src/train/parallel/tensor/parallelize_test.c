@@ -443,12 +443,9 @@ static void what_needs_whole_parameters_is_refused(void **state)
 static const char *shared_rank(rank_env *env)
 {
     tri_module *net = build(3);
-    tri_group *group = NULL;
     tri_mesh *mesh;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
-    RANK_TRY(env, tri_mesh_create(group, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"},
-                                  &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"pipeline", "tensor"}, &mesh));
     RANK_TRY(env, tri_parallelize(net, tri_mesh_group(mesh, "tensor"), pairs, 4));
     tri_module_add_parameter(tri_module_submodule(net, "6"), "shared",
                              tri_tensor_ref(tri_module_find(net, "0.weight")));
@@ -458,7 +455,6 @@ static const char *shared_rank(rank_env *env)
                "0.weight, which stages of several ranks share, is cut over ranks");
     tri_module_destroy(net);
     tri_mesh_destroy(mesh);
-    tri_group_unref(group);
     return NULL;
 }
 

@@ -139,7 +139,7 @@ static tri_status restore(const trainer *t, const char *folder)
 
 /* --- ranks ---------------------------------------------------------------- */
 
-static const char *make(rank_env *env, const job *j, tri_group *world, trainer *t, tri_mesh **mesh)
+static tri_status make(rank_env *env, const job *j, trainer *t, tri_mesh **mesh)
 {
     const tri_parallel_rule rules[] = {{.module = "0", .style = TRI_COLWISE},
                                        {.module = "2", .style = TRI_ROWWISE},
@@ -149,30 +149,24 @@ static const char *make(rank_env *env, const job *j, tri_group *world, trainer *
                                         .input = TRI_WHOLE,
                                         .output = TRI_WHOLE}};
     tri_module *model = build_wide(env->rank == 0 ? 3 : 40);
-    tri_group *data;
 
-    RANK_TRY(env, tri_mesh_create(world, TRI_SHAPE(j->n_data, j->n_tensor),
-                                  (const char *[]){"data", "tensor"}, mesh));
-    data = tri_mesh_group(*mesh, "data");
-    RANK_TRY(env, tri_parallelize(model, tri_mesh_group(*mesh, "tensor"), rules, 3));
-    model = j->stage == 0 ? tri_ddp(model, &(tri_ddp_options){.group = data})
-                          : tri_zero(model, &(tri_zero_options){.group = data, .stage = j->stage});
-    RANK_TRY(env, tri_module_status(model));
-    RANK_TRY(env, begin(t, model));
-    return NULL;
+    TRI_TRY(rank_mesh(env, TRI_SHAPE(j->n_data, j->n_tensor), (const char *[]){"data", "tensor"},
+                      mesh));
+    TRI_TRY(tri_parallelize(model, tri_mesh_group(*mesh, "tensor"), rules, 3));
+    model = replicate(model, tri_mesh_group(*mesh, "data"), j->stage);
+    TRI_TRY(tri_module_status(model));
+    return begin(t, model);
 }
 
 static const char *rank(rank_env *env)
 {
     job *j = env->arg;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     double *got = j->got[env->rank];
     int data;
     trainer t;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, make(env, j, world, &t, &mesh) == NULL ? TRI_OK : TRI_ERR_STATE);
+    RANK_TRY(env, make(env, j, &t, &mesh));
     data = tri_mesh_coordinate(mesh, "data");
     if (j->is_saved)
         RANK_TRY(env, restore(&t, j->folder));
@@ -191,7 +185,6 @@ static const char *rank(rank_env *env)
         RANK_TRY(env, save(&t, j->folder));
     end(&t);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return NULL;
 }
 
@@ -286,14 +279,12 @@ static const char *file_rank(rank_env *env)
 {
     const file_job *j = env->arg;
     const char *path = env->rank == 3 ? "/no/such/file" : j->path;
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_tensor *weight;
     trainer t;
     uint64_t hash;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env, make(env, j->mesh, world, &t, &mesh) == NULL ? TRI_OK : TRI_ERR_STATE);
+    RANK_TRY(env, make(env, j->mesh, &t, &mesh));
     weight = tri_module_find(t.model, "2.weight");
     RANK_TRY(env, tri_module_hash(t.model, &hash));
     if (hash != j->hash)
@@ -318,7 +309,6 @@ static const char *file_rank(rank_env *env)
         return RANK_FAIL(env, "rank %d: it is not what was saved", env->rank);
     end(&t);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return NULL;
 }
 
@@ -405,15 +395,12 @@ static const char *way_rank(rank_env *env)
     way_job *j = env->arg;
     const way *how = &j->how;
     tri_zero_options options = {.stage = 1};
-    tri_group *world = NULL;
     tri_mesh *mesh = NULL;
     tri_module *model = build_narrow();
     trainer t;
     int data;
 
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &world));
-    RANK_TRY(env,
-             tri_mesh_create(world, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
+    RANK_TRY(env, rank_mesh(env, TRI_SHAPE(2, 2), (const char *[]){"data", "tensor"}, &mesh));
     data = tri_mesh_coordinate(mesh, "data");
     RANK_TRY(env, tri_parallelize(model, tri_mesh_group(mesh, "tensor"),
                                   (tri_parallel_rule[]){{.module = "0", .style = TRI_COLWISE},
@@ -445,7 +432,6 @@ static const char *way_rank(rank_env *env)
     }
     end(&t);
     tri_mesh_destroy(mesh);
-    tri_group_unref(world);
     return NULL;
 }
 
