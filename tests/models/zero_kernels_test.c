@@ -205,16 +205,14 @@ static void check_kernels(net_kind net)
     for (int i = 0; i < 2; i++) {
         way w = {.net = net, .trace = scratch_path(&s, "ddp.json")};
 
-        run_ranks(ranks, 2, train, &w);
-        check_ranks(ranks, 2);
+        ranks_succeed(ranks, 2, train, &w);
         read_trace(w.trace, kept[i] == 0, &ddp);
         CHECK_OK(trii_trace_ask(scratch_path(&s, "between.json")));
         w = (way){.net = net,
                   .stage = 3,
                   .keep_below = kept[i],
                   .trace = scratch_path(&s, i == 0 ? "all.json" : "large.json")};
-        run_ranks(ranks, 2, train, &w);
-        check_ranks(ranks, 2);
+        ranks_succeed(ranks, 2, train, &w);
         read_trace(w.trace, kept[i] == 0, &zero);
         CHECK_OK(trii_trace_ask(scratch_path(&s, "between.json")));
         if (compare_lists(&ddp, &zero) != 0)

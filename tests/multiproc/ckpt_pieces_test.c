@@ -64,8 +64,7 @@ static void save(scratch *s, saved *to, int64_t hidden, int ranks, bool has_repl
     *to = (saved){.hidden = hidden, .has_replicas = has_replicas};
     snprintf(to->checkpoints, sizeof(to->checkpoints), "%s", scratch_path(s, "checkpoints"));
     snprintf(to->whole, sizeof(to->whole), "%s", scratch_path(s, "whole.safetensors"));
-    run_ranks(all, ranks, train_and_save, to);
-    check_ranks(all, ranks);
+    ranks_succeed(all, ranks, train_and_save, to);
 }
 
 static uint64_t hash_of(const char *path)

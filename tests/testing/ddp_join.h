@@ -228,12 +228,10 @@ static inline void check(const plan *p, int size, double bound)
     plan with = *p;
 
     make_data();
-    run_ranks(one, 1, train, p);
-    check_ranks(one, 1);
+    ranks_succeed(one, 1, train, p);
     assert_true(one[0].n_weights > 70);
     for (; with.stage <= (p->hook == counted ? 1 : 2); with.stage++) {
-        run_ranks(ranks, size, train, &with);
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, train, &with);
         for (int i = 0; i < one[0].n_weights; i++)
             CHECK_NEAR(ranks[0].weights[i], one[0].weights[i], bound);
         for (int i = 1; i < size; i++)

@@ -76,6 +76,12 @@ static inline void check_ranks(const rank *ranks, int size)
                      ranks[i].line);
 }
 
+static inline void ranks_succeed(rank *ranks, int size, rank_body body, const void *arg)
+{
+    run_ranks(ranks, size, body, arg);
+    check_ranks(ranks, size);
+}
+
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         tri_status try_status_ = (call);                                                           \
@@ -134,6 +140,19 @@ static inline tri_status take_weights(rank *r, tri_module *model)
         r->n_weights += n;
     }
     return tri_module_hash(model, &r->hash);
+}
+
+/* The end of a training; x, y: its batch, or NULL. */
+static inline tri_status take_and_destroy(rank *r, tri_module *model, tri_optimizer *opt,
+                                          tri_tensor *x, tri_tensor *y)
+{
+    tri_status status = take_weights(r, model);
+
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    return status;
 }
 
 #endif

@@ -123,8 +123,7 @@ static void norms_of_pieces_are_those_of_the_whole(void **state)
     for (int size = 1; size <= MAX_RANKS; size++) {
         rank ranks[MAX_RANKS];
 
-        run_ranks(ranks, size, train_all, NULL);
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, train_all, NULL);
     }
 }
 
@@ -220,8 +219,7 @@ static void many_gradients_are_of_one_norm(void **state)
     rank ranks[MAX_RANKS];
 
     (void)state;
-    run_ranks(ranks, 3, train_over_one, NULL);
-    check_ranks(ranks, 3);
+    ranks_succeed(ranks, 3, train_over_one, NULL);
 }
 
 static void a_norm_may_be_over_several_groups(void **state)
@@ -229,10 +227,8 @@ static void a_norm_may_be_over_several_groups(void **state)
     rank ranks[MAX_RANKS];
 
     (void)state;
-    run_ranks(ranks, 4, train_over_two, NULL);
-    check_ranks(ranks, 4);
-    run_ranks(ranks, 2, train_over_many, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 4, train_over_two, NULL);
+    ranks_succeed(ranks, 2, train_over_many, NULL);
 }
 
 /* --- failures ------------------------------------------------------------- */
@@ -272,8 +268,7 @@ static void a_step_that_fails_on_one_rank_fails_on_all(void **state)
     rank ranks[MAX_RANKS];
 
     (void)state;
-    run_ranks(ranks, 3, fail_on_one, NULL);
-    check_ranks(ranks, 3);
+    ranks_succeed(ranks, 3, fail_on_one, NULL);
 }
 
 static const struct CMUnitTest tests[] = {

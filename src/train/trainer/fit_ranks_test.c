@@ -145,8 +145,7 @@ static uint64_t calls_of(rank_body body, int64_t steps, int64_t accumulate)
 
     start(&j, &s, false);
     j.accumulate = accumulate;
-    run_ranks(ranks, 2, body, &j);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, body, &j);
     end(&j, &s);
     assert_true(j.calls[0] == j.calls[1] && j.calls[0] > 0);
     return j.calls[0];
@@ -179,8 +178,7 @@ static void all_ranks_end_after_one_update(void **state)
 
         start(&j, &s, true);
         j.stops = stopping;
-        run_ranks(ranks, 3, run_job, &j);
-        check_ranks(ranks, 3);
+        ranks_succeed(ranks, 3, run_job, &j);
         for (int r = 0; r < 3; r++) {
             assert_int_equal(j.ended[r], 3);
             assert_string_equal(j.why[r], "rank has seen enough");
@@ -243,8 +241,7 @@ static void their_order_does_not_matter(void **state)
     start(&j, &s, true);
     j.other_name = 2;
     j.two_names = true;
-    run_ranks(ranks, 3, run_job, &j);
-    check_ranks(ranks, 3);
+    ranks_succeed(ranks, 3, run_job, &j);
     end(&j, &s);
 }
 

@@ -82,10 +82,8 @@ static void expect_as_whole(int64_t samples, const part *cut, int size)
     p.folder = whole.folder = s.dir;
     whole.clip = p.clip;
     whole.clip_by = p.clip_by;
-    run_ranks(one, 1, fit_part, &whole);
-    check_ranks(one, 1);
-    run_ranks(many, size, fit_part, &p);
-    check_ranks(many, size);
+    ranks_succeed(one, 1, fit_part, &whole);
+    ranks_succeed(many, size, fit_part, &p);
     for (int r = 0; r < size; r++)
         expect_near(&one[0], &many[r]);
     tri_dataset_destroy(whole.train.dataset);
@@ -193,10 +191,8 @@ static void ranks_weigh_by_the_samples_of_their_losses(void **state)
         one.train.y[n++] = two.train.y[i];
     }
     assert_int_equal(n, 13);
-    run_ranks(whole, 1, fit_few, &one);
-    check_ranks(whole, 1);
-    run_ranks(ranks, 2, fit_few, &two);
-    check_ranks(ranks, 2);
+    ranks_succeed(whole, 1, fit_few, &one);
+    ranks_succeed(ranks, 2, fit_few, &two);
     expect_near(&whole[0], &ranks[0]);
     expect_near(&whole[0], &ranks[1]);
     tri_dataset_destroy(one.train.dataset);
@@ -266,14 +262,12 @@ static void counts_do_not_depend_on_ranks_and_batches(void **state)
 
         fit_samples_make(&one.samples, lengths[n], 9);
         l.samples = one.samples;
-        run_ranks(ranks, 1, validate_look, &one);
-        check_ranks(ranks, 1);
+        ranks_succeed(ranks, 1, validate_look, &one);
         assert_true(one.n[0] == (double)lengths[n]);
         for (int size = 1; size <= MAX_RANKS; size++) {
             for (int b = 0; b < 3; b++) {
                 l.batch_size = batches[b];
-                run_ranks(ranks, size, validate_look, &l);
-                check_ranks(ranks, size);
+                ranks_succeed(ranks, size, validate_look, &l);
                 for (int r = 0; r < size; r++) {
                     assert_true(l.accuracy[r] == one.accuracy[0]);
                     assert_true(l.n[r] == one.n[0]);
@@ -328,10 +322,8 @@ static void predictions_of_all_ranks_come_in_order(void **state)
         look l = {.folder = s.dir, .batch_size = 5};
 
         fit_samples_make(&l.samples, lengths[n], 9);
-        for (int size = 1; size <= MAX_RANKS; size++) {
-            run_ranks(ranks, size, predict_look, &l);
-            check_ranks(ranks, size);
-        }
+        for (int size = 1; size <= MAX_RANKS; size++)
+            ranks_succeed(ranks, size, predict_look, &l);
         tri_dataset_destroy(l.samples.dataset);
     }
     scratch_end(&s);

@@ -205,10 +205,8 @@ static void ranks_get_those_of_the_plain_loop_with_ddp(void **state)
     c.folder = s.dir;
     fit_samples_make(&c.train, 43, 1);
     for (int size = 2; size <= 3; size++) {
-        run_ranks(plain, size, run_plain, &c);
-        check_ranks(plain, size);
-        run_ranks(fit, size, run_fit, &c);
-        check_ranks(fit, size);
+        ranks_succeed(plain, size, run_plain, &c);
+        ranks_succeed(fit, size, run_fit, &c);
         for (int r = 0; r < size; r++)
             assert_true(fit[r].hash == plain[r].hash);
     }
@@ -269,8 +267,7 @@ static void two_devices_are_two_workers(void **state)
                      &options, &arg, &result));
     assert_int_equal(result.steps, 18);
     assert_true(tri_fit_result_value(&result, "val_accuracy") > 0);
-    run_ranks(plain, 2, run_plain_2, &c);
-    check_ranks(plain, 2);
+    ranks_succeed(plain, 2, run_plain_2, &c);
     assert_true(hash_of(result.best_path) == plain[0].hash);
     tri_dataset_destroy(val.dataset);
     tri_dataset_destroy(c.train.dataset);

@@ -164,8 +164,7 @@ static void run_in(job *j, const char *root, int size)
     j->root = root;
     fit_samples_make(&j->train, j->n_samples, 1);
     fit_samples_make(&j->val, j->n_val > 0 ? j->n_val : 1, 2);
-    run_ranks(ranks, size, run_job, j);
-    check_ranks(ranks, size);
+    ranks_succeed(ranks, size, run_job, j);
     tri_dataset_destroy(j->train.dataset);
     tri_dataset_destroy(j->val.dataset);
 }

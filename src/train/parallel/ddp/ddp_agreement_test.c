@@ -400,8 +400,7 @@ static void one_vote_stops_all_in_the_same_step(void **state)
     (void)state;
     make_data();
     for (int mode = 0; mode < 4; mode++) {
-        run_ranks(ranks, 3, vote, &mode);
-        check_ranks(ranks, 3);
+        ranks_succeed(ranks, 3, vote, &mode);
         for (int i = 0; i < 3; i++) {
             assert_int_equal(ranks[i].n_weights, 5);
             assert_int_equal(ranks[i].hash, 2 + 3 + 4);
@@ -498,8 +497,7 @@ static void buffers_come_from_rank_0_before_each_forward_in_training(void **stat
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, count_sums, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, count_sums, NULL);
     for (int i = 0; i < 2; i++) {
         assert_true(ranks[i].weights[0] == 2.0 + (1.0 + i));
         assert_true(ranks[i].weights[1] == 4.0);

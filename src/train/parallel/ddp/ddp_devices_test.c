@@ -134,13 +134,11 @@ static void check(plan p, int size)
         p.parts[i] = one.parts[i] = i * ROWS / size;
     one.second = TRI_CPU(0);
     p.second = TRI_CPU(1);
-    run_ranks(alone, size, train, &one);
-    check_ranks(alone, size);
+    ranks_succeed(alone, size, train, &one);
     assert_true(alone[0].n_weights > 70);
     for (int back = 0; back < 2; back++) {
         p.back = back == 1;
-        run_ranks(ranks, size, train, &p);
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, train, &p);
         for (int i = 0; i < size; i++) {
             assert_true(ranks[i].hash == alone[i].hash);
             assert_memory_equal(ranks[i].weights, alone[i].weights,
@@ -197,10 +195,8 @@ static void ranks_are_one_process_on_the_whole_batch(void **state)
     make_data();
     half.parts[1] = ROWS / 2;
     half.parts[2] = ROWS;
-    run_ranks(one, 1, train, &whole);
-    check_ranks(one, 1);
-    run_ranks(ranks, 2, train, &half);
-    check_ranks(ranks, 2);
+    ranks_succeed(one, 1, train, &whole);
+    ranks_succeed(ranks, 2, train, &half);
     for (int i = 0; i < one[0].n_weights; i++)
         CHECK_NEAR(ranks[0].weights[i], one[0].weights[i], 1e-12);
 }

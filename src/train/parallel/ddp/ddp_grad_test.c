@@ -56,10 +56,8 @@ static void a_gradient_is_the_average_before_and_after_its_run(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, look_at_gradients, NULL);
-    check_ranks(one, 1);
-    run_ranks(two, 2, look_at_gradients, NULL);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, look_at_gradients, NULL);
+    ranks_succeed(two, 2, look_at_gradients, NULL);
     assert_true(fabs(two[0].weights[2] - two[1].weights[2]) > 1e-6); /* their own */
     for (int i = 0; i < 5; i++) {
         if (i == 2)
@@ -144,14 +142,12 @@ static void without_an_optimizer_averages_add_up(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, add_up, &(reading){false, false});
-    check_ranks(one, 1);
+    ranks_succeed(one, 1, add_up, &(reading){false, false});
     assert_int_equal(one[0].n_weights, PASSES * (IN * 8 + 8 + 8 * 8 + 8 + 8 * OUT + OUT));
     for (int way = 0; way < 8; way++) {
         int size = 2 + way / 4;
 
-        run_ranks(ranks, size, add_up, &(reading){way % 2 == 0, way % 4 < 2});
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, add_up, &(reading){way % 2 == 0, way % 4 < 2});
         for (int i = 0; i < one[0].n_weights; i++) {
             CHECK_NEAR(ranks[0].weights[i], one[0].weights[i], 1e-12);
             for (int q = 1; q < size; q++)
@@ -223,8 +219,7 @@ static void a_parameter_that_others_use_has_it_after_the_update(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, use_on_one_rank, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, use_on_one_rank, NULL);
     for (int i = 0; i < 2; i++) {
         CHECK_NEAR(ranks[i].weights[0], 2 * 4.5 * 4.5, 1e-12);
         CHECK_NEAR(ranks[i].weights[1], 2 * 6 * 6, 1e-12); /* the mean of 3 and 9 */
@@ -266,8 +261,7 @@ static void without_an_optimizer_it_has_it_with_the_next_backward(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, add_up_on_one_rank, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, add_up_on_one_rank, NULL);
     for (int i = 0; i < 2; i++) {
         CHECK_NEAR(ranks[i].weights[0], 2 * pow(3 * 4.5, 2), 1e-12);
         CHECK_NEAR(ranks[i].weights[1], 2 * pow(3 * 6 + 3, 2), 1e-12);

@@ -158,10 +158,8 @@ static double distance(const plan *a, const plan *b, int size)
     double most = 0;
 
     make_data();
-    run_ranks(left, size, train, a);
-    check_ranks(left, size);
-    run_ranks(right, size, train, b);
-    check_ranks(right, size);
+    ranks_succeed(left, size, train, a);
+    ranks_succeed(right, size, train, b);
     assert_true(left[0].n_weights > 100 && left[0].n_weights == right[0].n_weights);
     for (int i = 1; i < size; i++) {
         assert_true(left[i].hash == left[0].hash);
@@ -420,10 +418,8 @@ static void power_sgd_keeps_what_it_does_with_plain_buffers(void **state)
             .hook = tri_bucket_hook_power_sgd, .dtype = TRI_DTYPE_F32, .power = &options[i]};
         int size = i == 0 ? 3 : 2;
 
-        run_ranks(model, size, train, &p);
-        check_ranks(model, size);
-        run_ranks(plain, size, train_with_reducer, &p);
-        check_ranks(plain, size);
+        ranks_succeed(model, size, train, &p);
+        ranks_succeed(plain, size, train_with_reducer, &p);
         for (int k = 0; k < model[0].n_weights; k++)
             if (!(fabs(model[0].weights[k] - plain[0].weights[k]) < 1e-5))
                 fail_msg("case %zu: weight %d is %.7g with a model, %.7g with plain buffers", i, k,

@@ -105,10 +105,8 @@ static void check(const plan *ranks, const plan *whole)
     static rank one[1], two[2];
 
     make_data();
-    run_ranks(one, 1, train, whole);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train, ranks);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train, whole);
+    ranks_succeed(two, 2, train, ranks);
     for (int i = 0; i < one[0].n_weights; i++)
         CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
     assert_true(two[0].hash == two[1].hash);
@@ -164,11 +162,9 @@ static void under_a_check_for_nan_a_micro_batch_may_have_no_targets(void **state
     (void)state;
     assert_int_equal(unsetenv("TRI_EAGER"), 0);
     make_data();
-    run_ranks(unchecked, 2, train, &p);
-    check_ranks(unchecked, 2);
+    ranks_succeed(unchecked, 2, train, &p);
     assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
-    run_ranks(checked, 2, train, &p);
-    check_ranks(checked, 2);
+    ranks_succeed(checked, 2, train, &p);
     assert_true(checked[0].hash == unchecked[0].hash && checked[1].hash == checked[0].hash);
 }
 

@@ -65,6 +65,21 @@ static tri_status join_and_fail(rank *r)
     return status;
 }
 
+static void check_mistakes(const mistake *cases, size_t n)
+{
+    static rank ranks[2];
+
+    make_data();
+    for (size_t i = 0; i < n; i++) {
+        run_ranks(ranks, 2, join_and_fail, &cases[i]);
+        for (int k = 0; k < 2; k++)
+            if (ranks[k].status != (k == 0 ? cases[i].status : TRI_ERR_ABORTED) ||
+                strstr(ranks[k].line, cases[i].text) == NULL)
+                fail_msg("case %zu, rank %d: %s: %s", i, k, tri_status_name(ranks[k].status),
+                         ranks[k].line);
+    }
+}
+
 static void a_mistake_in_the_join_is_told_to_peers(void **state)
 {
     const mistake cases[] = {
@@ -73,18 +88,9 @@ static void a_mistake_in_the_join_is_told_to_peers(void **state)
         {trained_loss, update, TRI_ERR_INVALID_ARG, "ddp_join: loss calls tri_backward"},
         {no_loss, update, TRI_ERR_INVALID_ARG, "the loss is NULL"},
     };
-    static rank ranks[2];
 
     (void)state;
-    make_data();
-    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
-        run_ranks(ranks, 2, join_and_fail, &cases[i]);
-        for (int k = 0; k < 2; k++)
-            if (ranks[k].status != (k == 0 ? cases[i].status : TRI_ERR_ABORTED) ||
-                strstr(ranks[k].line, cases[i].text) == NULL)
-                fail_msg("case %zu, rank %d: %s: %s", i, k, tri_status_name(ranks[k].status),
-                         ranks[k].line);
-    }
+    check_mistakes(cases, TRII_COUNT_OF(cases));
 }
 
 /* Ranks run out where the plan says; all of them fail in the same step, before its update. */
@@ -182,45 +188,15 @@ static tri_status update_once(void *arg)
     return t->updates == 0 ? update(arg) : TRII_FAIL(TRI_ERR_INTERNAL, "the loss was taken");
 }
 
-/* Rank 0 joins, with a loss that is wrong at once or only in its second pass. */
-static tri_status join_with_another_loss(rank *r)
-{
-    const plan p = {.steps = {0, 3}};
-    const bool *at_once = r->arg;
-    trainer t = {.p = &p, .from = r->index, .to = r->index + 1};
-    tri_status status;
-
-    t.model = tri_ddp(build(&p, r->group), &(tri_ddp_options){.group = r->group});
-    t.opt = tri_sgd(t.model, 0.05, NULL);
-    status = tri_module_status(t.model);
-    if (status == TRI_OK && r->index == 0)
-        status = tri_ddp_join(t.model, *at_once ? another_loss : loss_then_another, update_once, &t,
-                              NULL);
-    for (int step = 0; step < 3 && status == TRI_OK && r->index == 1; step++) {
-        tri_backward(loss_of_step(&t, step));
-        status = update(&t);
-        if (status == TRI_OK)
-            status = tri_step_end_status();
-    }
-    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
-    tri_optimizer_destroy(t.opt);
-    tri_module_destroy(t.model);
-    return status;
-}
-
+/* At once, or only in the second pass. */
 static void a_loss_that_is_not_the_models_is_refused(void **state)
 {
-    static rank ranks[2];
+    static const char text[] = "is not one of the model in training mode";
+    const mistake cases[] = {{another_loss, update_once, TRI_ERR_INVALID_ARG, text},
+                             {loss_then_another, update_once, TRI_ERR_INVALID_ARG, text}};
 
     (void)state;
-    make_data();
-    for (int at_once = 0; at_once < 2; at_once++) {
-        run_ranks(ranks, 2, join_with_another_loss, &(bool){at_once == 1});
-        for (int i = 0; i < 2; i++)
-            if (ranks[i].status != (i == 0 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED) ||
-                strstr(ranks[i].line, "is not one of the model in training mode") == NULL)
-                fail_msg("%d, rank %d: %s", at_once, i, ranks[i].line);
-    }
+    check_mistakes(cases, TRII_COUNT_OF(cases));
 }
 
 /* --- after a backward that failed when its weight was recorded ------------ */

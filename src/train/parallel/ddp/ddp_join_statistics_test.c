@@ -65,8 +65,7 @@ static void running_statistics_are_of_ranks_that_have_data(void **state)
 
         take_statistics(&plans[i], wanted, &n);
         assert_true(n == 2 * IN + 1);
-        run_ranks(ranks, size, train, &plans[i]);
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, train, &plans[i]);
         for (int r = 0; r < size; r++)
             for (int k = 0; k < n; k++)
                 if (!(fabs(ranks[r].weights[k] - wanted[k]) < 1e-12))

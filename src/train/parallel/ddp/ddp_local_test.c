@@ -65,10 +65,8 @@ static void a_bad_micro_batch_leaves_nothing_behind(void **state)
 
     (void)state;
     make_data();
-    run_ranks(with, 2, train_with_a_bad_batch, &(const bool){true});
-    check_ranks(with, 2);
-    run_ranks(without, 2, train_with_a_bad_batch, &(const bool){false});
-    check_ranks(without, 2);
+    ranks_succeed(with, 2, train_with_a_bad_batch, &(const bool){true});
+    ranks_succeed(without, 2, train_with_a_bad_batch, &(const bool){false});
     assert_true(with[0].hash == without[0].hash);
 }
 
@@ -152,11 +150,9 @@ static void a_parameter_that_is_unfrozen_is_averaged(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, fine_tune, &(const bool){false});
-    check_ranks(one, 1);
+    ranks_succeed(one, 1, fine_tune, &(const bool){false});
     for (int size = 2; size <= 3; size++) {
-        run_ranks(ranks, size, fine_tune, &(const bool){false});
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, fine_tune, &(const bool){false});
         for (int i = 0; i < one[0].n_weights; i++)
             assert_true(fabs(ranks[0].weights[i] - one[0].weights[i]) < 1e-12);
     }
@@ -168,10 +164,8 @@ static void what_pends_when_buckets_are_made_anew_is_kept(void **state)
 
     (void)state;
     make_data();
-    run_ranks(want, 2, fine_tune, &(const bool){false});
-    check_ranks(want, 2);
-    run_ranks(have, 2, fine_tune, &(const bool){true});
-    check_ranks(have, 2);
+    ranks_succeed(want, 2, fine_tune, &(const bool){false});
+    ranks_succeed(have, 2, fine_tune, &(const bool){true});
     assert_true(want[0].hash == have[0].hash && want[1].hash == have[1].hash);
 }
 
@@ -300,10 +294,8 @@ static void a_frozen_tensor_of_two_models_may_be_trained_with_one(void **state)
     for (int k = 0; k < 4; k++) {
         const pair_plan p = {.first_trains = k % 2 == 0, .other_goes = k / 2 != 0};
 
-        run_ranks(one, 1, train_one_of_two, &p);
-        check_ranks(one, 1);
-        run_ranks(two, 2, train_one_of_two, &p);
-        check_ranks(two, 2);
+        ranks_succeed(one, 1, train_one_of_two, &p);
+        ranks_succeed(two, 2, train_one_of_two, &p);
         for (int i = 0; i < one[0].n_weights; i++)
             CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
     }
@@ -372,8 +364,7 @@ static void a_wrapped_model_stays_on_its_device(void **state)
 
     (void)state;
     CHECK_OK(tri_cpu_devices_set(2));
-    run_ranks(ranks, 2, move_before_and_after, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, move_before_and_after, NULL);
 }
 
 static const struct CMUnitTest tests[] = {

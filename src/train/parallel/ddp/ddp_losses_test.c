@@ -62,12 +62,7 @@ static tri_status train(rank *r)
         TRY(tri_step_end_status());
     }
     TRY(tri_ddp_verify(model, true));
-    TRY(take_weights(r, model));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    return TRI_OK;
+    return take_and_destroy(r, model, opt, x, y);
 }
 
 /* The slope of the network in its input is part of the loss: its gradient goes through the
@@ -99,12 +94,7 @@ static tri_status train_smoothly(rank *r)
         TRY(tri_step_end_status());
     }
     TRY(tri_ddp_verify(model, true));
-    TRY(take_weights(r, model));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    return TRI_OK;
+    return take_and_destroy(r, model, opt, x, y);
 }
 
 static void slopes_may_be_part_of_the_loss(void **state)
@@ -114,10 +104,8 @@ static void slopes_may_be_part_of_the_loss(void **state)
     (void)state;
     make_data();
     for (int again = 0; again < 2; again++) {
-        run_ranks(one, 1, train_smoothly, &(bool){again != 0});
-        check_ranks(one, 1);
-        run_ranks(two, 2, train_smoothly, &(bool){again != 0});
-        check_ranks(two, 2);
+        ranks_succeed(one, 1, train_smoothly, &(bool){again != 0});
+        ranks_succeed(two, 2, train_smoothly, &(bool){again != 0});
         assert_true(two[0].hash == two[1].hash);
         for (int i = 0; i < one[0].n_weights; i++)
             CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
@@ -152,11 +140,7 @@ static tri_status train_on_inputs_with_gradients(rank *r)
                              (long long)tri_ddp_sample_count(model));
     }
     TRY(tri_ddp_verify(model, true));
-    TRY(take_weights(r, model));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    tri_tensor_unref(x);
-    return TRI_OK;
+    return take_and_destroy(r, model, opt, x, NULL);
 }
 
 static void inputs_may_require_gradients(void **state)
@@ -167,10 +151,8 @@ static void inputs_may_require_gradients(void **state)
     (void)state;
     make_data();
     for (int k = 0; k < 3; k++) {
-        run_ranks(one, 1, train_on_inputs_with_gradients, &rows_of_0[k]);
-        check_ranks(one, 1);
-        run_ranks(two, 2, train_on_inputs_with_gradients, &rows_of_0[k]);
-        check_ranks(two, 2);
+        ranks_succeed(one, 1, train_on_inputs_with_gradients, &rows_of_0[k]);
+        ranks_succeed(two, 2, train_on_inputs_with_gradients, &rows_of_0[k]);
         assert_true(two[0].hash == two[1].hash);
         for (int i = 0; i < one[0].n_weights; i++)
             CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
@@ -186,10 +168,8 @@ static void uneven_parts_of_a_batch_are_one_batch(void **state)
     for (int k = 0; k < 2 * LOSSES; k++) {
         const plan p = {.loss = k / 2, .penalised = k % 2 != 0};
 
-        run_ranks(one, 1, train, &p);
-        check_ranks(one, 1);
-        run_ranks(two, 2, train, &p);
-        check_ranks(two, 2);
+        ranks_succeed(one, 1, train, &p);
+        ranks_succeed(two, 2, train, &p);
         assert_true(two[0].hash == two[1].hash);
         for (int i = 0; i < one[0].n_weights; i++) {
             if (!(fabs(two[0].weights[i] - one[0].weights[i]) <= 1e-12))

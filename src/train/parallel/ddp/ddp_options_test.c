@@ -52,12 +52,7 @@ static tri_status train_there(rank *r)
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }
-    TRY(take_weights(r, model));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    return TRI_OK;
+    return take_and_destroy(r, model, opt, x, y);
 }
 
 static void inputs_go_to_the_network_and_results_come_back(void **state)
@@ -69,10 +64,8 @@ static void inputs_go_to_the_network_and_results_come_back(void **state)
     CHECK_OK(tri_cpu_devices_set(2));
     make_data();
     for (int size = 1; size <= 2; size++) {
-        run_ranks(here, size, train_there, &first);
-        check_ranks(here, size);
-        run_ranks(there, size, train_there, &second);
-        check_ranks(there, size);
+        ranks_succeed(here, size, train_there, &first);
+        ranks_succeed(there, size, train_there, &second);
         assert_true(here[0].hash == there[0].hash && here[0].n_weights > 100);
     }
 }
@@ -268,10 +261,8 @@ static void passes_are_counted_and_buckets_add_up(void **state)
 
     (void)state;
     make_data();
-    for (int i = 0; i < 4; i++) {
-        run_ranks(ranks, 1 + i / 2, measure, &hooks[i & 1]);
-        check_ranks(ranks, 1 + i / 2);
-    }
+    for (int i = 0; i < 4; i++)
+        ranks_succeed(ranks, 1 + i / 2, measure, &hooks[i & 1]);
 }
 
 /* The limit holds for the first bucket, too. */
@@ -292,8 +283,7 @@ static void a_small_limit_makes_several_buckets(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, count_buckets, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, count_buckets, NULL);
 }
 
 /* --- a module's broadcast ------------------------------------------------- */
@@ -327,8 +317,7 @@ static void all_ranks_get_the_roots_module(void **state)
     (void)state;
     make_data();
     for (int root = 0; root < 3; root++) {
-        run_ranks(ranks, 3, send_module, &root);
-        check_ranks(ranks, 3);
+        ranks_succeed(ranks, 3, send_module, &root);
         assert_true(ranks[0].hash == ranks[1].hash && ranks[0].hash == ranks[2].hash);
         alone[root] = ranks[0];
     }
@@ -370,8 +359,7 @@ static void modules_that_differ_are_named(void **state)
     (void)state;
     make_data();
     for (int kind = 0; kind < 3; kind++) {
-        run_ranks(ranks, 2, send_unlike, &kind);
-        check_ranks(ranks, 2);
+        ranks_succeed(ranks, 2, send_unlike, &kind);
         for (int i = 0; i < 2; i++)
             if (ranks[i].hash != (kind < 2 || i == 0) || strstr(ranks[i].line, texts[kind]) == NULL)
                 fail_msg("kind %d, rank %d: %s", kind, i, ranks[i].line);

@@ -118,10 +118,8 @@ static void check_plan(const plan *p)
     static rank one[1], ranks[MAX_RANKS];
 
     make_data();
-    run_ranks(one, 1, train, p);
-    check_ranks(one, 1);
-    run_ranks(ranks, p->ranks, train, p);
-    check_ranks(ranks, p->ranks);
+    ranks_succeed(one, 1, train, p);
+    ranks_succeed(ranks, p->ranks, train, p);
     for (int i = 1; i < p->ranks; i++)
         assert_true(ranks[i].hash == ranks[0].hash);
     for (int i = 0; i < one[0].n_weights; i++)
@@ -230,8 +228,7 @@ static void a_head_may_add_up_in_no_sync_after_the_other_was_averaged(void **sta
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, train, &p);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, train, &p);
     assert_true(ranks[0].hash == ranks[1].hash);
 }
 
@@ -577,10 +574,8 @@ static void check_wide(const wide_plan *p)
 {
     static rank ranks[MAX_RANKS];
 
-    for (int size = 2; size <= MAX_RANKS; size++) {
-        run_ranks(ranks, size, train_wide, p);
-        check_ranks(ranks, size);
-    }
+    for (int size = 2; size <= MAX_RANKS; size++)
+        ranks_succeed(ranks, size, train_wide, p);
 }
 
 static void a_pass_waits_for_the_buckets_of_one_that_was_thrown_away(void **state)

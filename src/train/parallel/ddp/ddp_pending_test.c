@@ -55,12 +55,7 @@ static tri_status train_on_computed(rank *r)
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }
-    TRY(take_weights(r, model));
-    tri_optimizer_destroy(opt);
-    tri_module_destroy(model);
-    tri_tensor_unref(x);
-    tri_tensor_unref(y);
-    return TRI_OK;
+    return take_and_destroy(r, model, opt, x, y);
 }
 
 static void what_was_computed_before_a_forward_is_there_after_it(void **state)
@@ -69,8 +64,7 @@ static void what_was_computed_before_a_forward_is_there_after_it(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, train_on_computed, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, train_on_computed, NULL);
 }
 
 /* --- failures ------------------------------------------------------------- */
@@ -275,8 +269,7 @@ static void contexts_take_turns(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, pass_of_two_contexts, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, pass_of_two_contexts, NULL);
 }
 
 /* A loss of one layer alone, whose label is no class where it is to fail. */
@@ -334,8 +327,7 @@ static void a_pass_while_another_contexts_pends_is_refused(void **state)
     (void)state;
     make_data();
     for (int size = 1; size < 3; size++) {
-        run_ranks(ranks, size, two_passes_pend, NULL);
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, two_passes_pend, NULL);
         for (int i = 0; i < size; i++)
             assert_int_equal(ranks[i].n_weights, size * (4 + 4));
     }
@@ -373,8 +365,7 @@ static void a_backward_after_its_step_has_failed_does_not_count(void **state)
     (void)state;
     make_data();
     for (int size = 1; size < 3; size++) {
-        run_ranks(ranks, size, backward_in_a_failed_step, NULL);
-        check_ranks(ranks, size);
+        ranks_succeed(ranks, size, backward_in_a_failed_step, NULL);
         for (int i = 0; i < size; i++)
             assert_int_equal(ranks[i].n_weights, size * (4 + 4));
     }
@@ -420,8 +411,7 @@ static void an_update_elsewhere_takes_nothing_of_a_pass_that_pends(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, update_elsewhere, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, update_elsewhere, NULL);
 }
 
 static const struct CMUnitTest tests[] = {

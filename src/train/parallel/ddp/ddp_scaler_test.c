@@ -58,12 +58,9 @@ static void all_ranks_skip_together(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_scaled, &first);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_scaled, &last_of_two);
-    check_ranks(two, 2);
-    run_ranks(four, 4, train_scaled, &last_of_four);
-    check_ranks(four, 4);
+    ranks_succeed(one, 1, train_scaled, &first);
+    ranks_succeed(two, 2, train_scaled, &last_of_two);
+    ranks_succeed(four, 4, train_scaled, &last_of_four);
     assert_int_equal(two[0].n_weights, one[0].n_weights);
     for (int i = 0; i < one[0].n_weights; i++) {
         assert_true(two[0].weights[i] == two[1].weights[i]);

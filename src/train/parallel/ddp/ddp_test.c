@@ -102,10 +102,8 @@ static void check_plan(const plan *p, int size, const plan *reference)
     static rank one[1], ranks[MAX_RANKS];
 
     make_data();
-    run_ranks(one, 1, train, reference);
-    check_ranks(one, 1);
-    run_ranks(ranks, size, train, p);
-    check_ranks(ranks, size);
+    ranks_succeed(one, 1, train, reference);
+    ranks_succeed(ranks, size, train, p);
     assert_true(one[0].n_weights > 100);
     check_near(ranks[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     for (int i = 1; i < size; i++)
@@ -144,10 +142,8 @@ static void buckets_change_no_bit(void **state)
 
     (void)state;
     make_data();
-    run_ranks(a, 2, train, &one_bucket);
-    check_ranks(a, 2);
-    run_ranks(b, 2, train, &many);
-    check_ranks(b, 2);
+    ranks_succeed(a, 2, train, &one_bucket);
+    ranks_succeed(b, 2, train, &many);
     assert_true(a[0].hash == b[0].hash);
 }
 
@@ -225,10 +221,8 @@ static void ranks_weigh_by_all_rows_since_the_last_time(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_unlike_parts, NULL);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_unlike_parts, NULL);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train_unlike_parts, NULL);
+    ranks_succeed(two, 2, train_unlike_parts, NULL);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
 }
@@ -344,10 +338,8 @@ static void unused_parameters_are_zeros_or_left_alone(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_forked, NULL);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_forked, NULL);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train_forked, NULL);
+    ranks_succeed(two, 2, train_forked, NULL);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
 }
@@ -360,10 +352,8 @@ static void gradients_of_other_ranks_count_in_the_norm(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_forked, &bound);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_forked, &bound);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train_forked, &bound);
+    ranks_succeed(two, 2, train_forked, &bound);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
 }
@@ -406,10 +396,8 @@ static void gradients_may_be_thrown_away(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_after_zero_grad, NULL);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_after_zero_grad, NULL);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train_after_zero_grad, NULL);
+    ranks_succeed(two, 2, train_after_zero_grad, NULL);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
 }
@@ -448,10 +436,8 @@ static void a_leaf_outside_the_model_changes_no_weight(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_beside_another_leaf, NULL);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_beside_another_leaf, NULL);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train_beside_another_leaf, NULL);
+    ranks_succeed(two, 2, train_beside_another_leaf, NULL);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
 }
@@ -509,10 +495,8 @@ static void a_shared_weight_is_one_parameter(void **state)
 
     (void)state;
     make_data();
-    run_ranks(one, 1, train_tied, NULL);
-    check_ranks(one, 1);
-    run_ranks(two, 2, train_tied, NULL);
-    check_ranks(two, 2);
+    ranks_succeed(one, 1, train_tied, NULL);
+    ranks_succeed(two, 2, train_tied, NULL);
     check_near(two[0].weights, one[0].weights, one[0].n_weights, 1e-12);
     assert_true(two[0].hash == two[1].hash);
     assert_true(fabs(one[0].weights[0] - y_data[0]) > 1e-6); /* it was trained */

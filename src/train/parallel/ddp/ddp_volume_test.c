@@ -187,8 +187,7 @@ static void each_kind_of_call_gets_what_the_formula_says(void **state)
         for (int n = 2; n <= 4; n++) {
             if (strategies[k].replicas > 1 && n < 4)
                 continue;
-            run_ranks(ranks, n, send, &strategies[k]);
-            check_ranks(ranks, n);
+            ranks_succeed(ranks, n, send, &strategies[k]);
         }
     }
 }
@@ -220,8 +219,7 @@ static void ranks_say_which_parameters_they_used_if_some_are_not(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, leave_one_unused, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, leave_one_unused, NULL);
 }
 
 static tri_status train_alone(rank *r)
@@ -243,8 +241,7 @@ static void one_rank_sends_nothing(void **state)
     static rank ranks[1];
 
     (void)state;
-    run_ranks(ranks, 1, train_alone, NULL);
-    check_ranks(ranks, 1);
+    ranks_succeed(ranks, 1, train_alone, NULL);
 }
 
 /* An optimizer of some parameters sends these alone, whatever lies beside them in a bucket. */
@@ -289,10 +286,8 @@ static void an_optimizer_of_one_parameter_sends_that_alone(void **state)
     static rank ranks[3];
 
     (void)state;
-    for (int stage = 0; stage <= 2; stage++) {
-        run_ranks(ranks, 3, update_one_by_one, &(strategy){.stage = stage});
-        check_ranks(ranks, 3);
-    }
+    for (int stage = 0; stage <= 2; stage++)
+        ranks_succeed(ranks, 3, update_one_by_one, &(strategy){.stage = stage});
 }
 
 /* --- time ----------------------------------------------------------------- */
@@ -328,8 +323,7 @@ static void gathers_are_measured_with_gradients(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, measure, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, measure, NULL);
 }
 
 static void other_modules_are_refused(void **state)

@@ -112,10 +112,8 @@ static void parameters_and_buffers_stay_in_memory_of_the_users(void **state)
 
     (void)state;
     make_data();
-    run_ranks(with, 2, train_normed, &(const bool){true});
-    check_ranks(with, 2);
-    run_ranks(without, 2, train_normed, &(const bool){false});
-    check_ranks(without, 2);
+    ranks_succeed(with, 2, train_normed, &(const bool){true});
+    ranks_succeed(without, 2, train_normed, &(const bool){false});
     assert_true(with[0].hash == without[0].hash);
     assert_true(with[1].hash == without[0].hash);
     assert_memory_equal(with[0].weights, without[0].weights, sizeof(with[0].weights));

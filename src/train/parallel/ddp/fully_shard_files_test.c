@@ -148,8 +148,7 @@ static void what_one_rank_cannot_do_fails_on_all(void **state)
     static rank ranks[3];
 
     (void)state;
-    run_ranks(ranks, 3, save_where_nothing_can_be, NULL);
-    check_ranks(ranks, 3);
+    ranks_succeed(ranks, 3, save_where_nothing_can_be, NULL);
 }
 
 /* --- print ---------------------------------------------------------------- */
@@ -180,8 +179,7 @@ static void each_rank_prints_what_it_has(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, print, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, print, NULL);
 }
 
 /* --- failures ------------------------------------------------------------- */
@@ -219,8 +217,7 @@ static void a_save_that_fails_on_one_rank_fails_on_all(void **state)
     make_data();
     scratch_begin(&s);
     snprintf(f.whole, sizeof(f.whole), "%s", scratch_path(&s, "whole.safetensors"));
-    run_ranks(ranks, 2, save_badly, &f);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, save_badly, &f);
     assert_int_equal(scratch_count(s.dir), 1);
     scratch_end(&s);
 }
@@ -276,8 +273,7 @@ static void a_file_that_is_damaged_for_one_rank_changes_none(void **state)
     scratch_begin(&s);
     snprintf(f.whole, sizeof(f.whole), "%s", scratch_path(&s, "whole.pth"));
     snprintf(f.checkpoint, sizeof(f.checkpoint), "%s", scratch_path(&s, "damaged.pth"));
-    run_ranks(ranks, 2, load_a_damaged_file, &f);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, load_a_damaged_file, &f);
     scratch_end(&s);
 }
 

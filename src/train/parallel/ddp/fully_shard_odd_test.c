@@ -96,11 +96,9 @@ static void many_small_parameters_share_buckets(void **state)
     (void)state;
     make_data();
     for (int n = 1; n <= 3; n++) {
-        run_ranks(whole, n, train_many, &(int){0});
-        check_ranks(whole, n);
+        ranks_succeed(whole, n, train_many, &(int){0});
         for (int kind = 1; kind < 4; kind++) {
-            run_ranks(ranks, n, train_many, &kind);
-            check_ranks(ranks, n);
+            ranks_succeed(ranks, n, train_many, &kind);
             for (int i = 0; i < n; i++)
                 if (ranks[i].hash != whole[0].hash)
                     fail_msg("%d ranks, kind %d: other weights", n, kind);
@@ -137,10 +135,8 @@ static void a_model_may_go_in_the_middle_of_a_step(void **state)
 
     (void)state;
     make_data();
-    for (int how = 0; how < 8; how++) {
-        run_ranks(ranks, 2, leave, &how);
-        check_ranks(ranks, 2);
-    }
+    for (int how = 0; how < 8; how++)
+        ranks_succeed(ranks, 2, leave, &how);
 }
 
 static tri_status read_after_the_model(rank *r)
@@ -169,8 +165,7 @@ static void parameters_go_with_their_model(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, read_after_the_model, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, read_after_the_model, NULL);
 }
 
 /* --- two models ----------------------------------------------------------- */
@@ -225,10 +220,8 @@ static void two_models_of_different_groups_share_a_step(void **state)
 
     (void)state;
     make_data();
-    run_ranks(whole, 4, train_two, &(bool){true});
-    check_ranks(whole, 4);
-    run_ranks(ranks, 4, train_two, &(bool){false});
-    check_ranks(ranks, 4);
+    ranks_succeed(whole, 4, train_two, &(bool){true});
+    ranks_succeed(ranks, 4, train_two, &(bool){false});
     for (int i = 0; i < 4; i++)
         assert_int_equal(ranks[i].hash, whole[i].hash);
 }
@@ -309,8 +302,7 @@ static void an_end_in_a_failed_step_is_one(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, end_in_a_failed_step, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, end_in_a_failed_step, NULL);
 }
 
 /* --- threads -------------------------------------------------------------- */
@@ -370,10 +362,8 @@ static void a_second_thread_may_use_the_model(void **state)
 
     (void)state;
     make_data();
-    run_ranks(whole, 2, use_in_threads, &(bool){true});
-    check_ranks(whole, 2);
-    run_ranks(ranks, 2, use_in_threads, &(bool){false});
-    check_ranks(ranks, 2);
+    ranks_succeed(whole, 2, use_in_threads, &(bool){true});
+    ranks_succeed(ranks, 2, use_in_threads, &(bool){false});
     for (int i = 0; i < 2; i++) {
         assert_int_equal(ranks[i].hash, whole[i].hash);
         assert_memory_equal(ranks[i].weights, whole[i].weights, STEPS * sizeof(double));

@@ -94,10 +94,8 @@ static void parameters_are_whole_between_begin_and_end(void **state)
     static rank ranks[3];
 
     (void)state;
-    for (int n = 2; n <= 3; n++) {
-        run_ranks(ranks, n, read_and_write, NULL);
-        check_ranks(ranks, n);
-    }
+    for (int n = 2; n <= 3; n++)
+        ranks_succeed(ranks, n, read_and_write, NULL);
 }
 
 /* --- how often ------------------------------------------------------------ */
@@ -164,10 +162,8 @@ static void a_bucket_is_gathered_in_forward_and_once_for_backward(void **state)
 
     (void)state;
     make_data();
-    for (int prefetch = 0; prefetch <= 3; prefetch++) {
-        run_ranks(ranks, 2, count_gathers, &prefetch);
-        check_ranks(ranks, 2);
-    }
+    for (int prefetch = 0; prefetch <= 3; prefetch++)
+        ranks_succeed(ranks, 2, count_gathers, &prefetch);
 }
 
 /* --- which ---------------------------------------------------------------- */
@@ -201,8 +197,7 @@ static void what_is_kept_after_forward_is_gathered_once(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, gather_once, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, gather_once, NULL);
 }
 
 static tri_status read_small_ones(rank *r)
@@ -231,8 +226,7 @@ static void small_parameters_stay_whole(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ranks, 2, read_small_ones, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, read_small_ones, NULL);
 }
 
 typedef struct units {
@@ -281,10 +275,8 @@ static void units_are_gathered_as_one(void **state)
 
     (void)state;
     make_data();
-    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
-        run_ranks(ranks, 2, gather_units, &cases[i]);
-        check_ranks(ranks, 2);
-    }
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++)
+        ranks_succeed(ranks, 2, gather_units, &cases[i]);
 }
 
 static const char *const unit_0[] = {"0"}, *const unit_2[] = {"2"};
@@ -474,11 +466,9 @@ static void check_way(way step)
     static rank whole[2], ranks[2];
 
     make_data();
-    run_ranks(whole, 2, train_whole, &step);
-    check_ranks(whole, 2);
+    ranks_succeed(whole, 2, train_whole, &step);
     for (int part = 0; part < 2; part++) {
-        run_ranks(ranks, 2, part ? train_in_part : train_sharded, &step);
-        check_ranks(ranks, 2);
+        ranks_succeed(ranks, 2, part ? train_in_part : train_sharded, &step);
         for (int r = 0; r < 2; r++)
             assert_int_equal(ranks[r].hash, whole[r].hash);
     }
@@ -586,8 +576,7 @@ static void a_parameter_is_frozen_and_stays_where_it_is(void **state)
     (void)state;
     make_data();
     CHECK_OK(tri_cpu_devices_set(2));
-    run_ranks(ranks, 2, freeze_and_move, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, freeze_and_move, NULL);
 }
 
 /* --- what is refused ------------------------------------------------------ */

@@ -81,11 +81,9 @@ static void check_way(way step)
     static rank whole[2], ranks[2];
 
     make_data();
-    run_ranks(whole, 2, train_whole, &step);
-    check_ranks(whole, 2);
+    ranks_succeed(whole, 2, train_whole, &step);
     for (size_t k = 0; k < TRII_COUNT_OF(bodies); k++) {
-        run_ranks(ranks, 2, bodies[k], &step);
-        check_ranks(ranks, 2);
+        ranks_succeed(ranks, 2, bodies[k], &step);
         for (int r = 0; r < 2; r++)
             if (ranks[r].hash != whole[r].hash)
                 fail_msg("other weights, way of sharding %d (%g, not %g)", (int)k,
@@ -482,8 +480,7 @@ static void a_join_makes_the_passes_of_an_accumulation(void **state)
         uint64_t hash = 0;
 
         for (int shards = 0; shards < 2; shards++) {
-            run_ranks(ranks, size, accumulate_and_join, &(bool){shards != 0});
-            check_ranks(ranks, size);
+            ranks_succeed(ranks, size, accumulate_and_join, &(bool){shards != 0});
             if (shards == 0)
                 hash = ranks[0].hash;
             for (int i = 0; i < size; i++)

@@ -164,8 +164,7 @@ static void check(way w, int size)
     snprintf(folder, sizeof(folder), "%s", scratch_path(&s, "checkpoints"));
     w.folder = folder;
     w.no_folder = "/dev/null/checkpoints";
-    run_ranks(ranks, size, train_and_save, &w);
-    check_ranks(ranks, size);
+    ranks_succeed(ranks, size, train_and_save, &w);
     hash = go_on(&w);
     for (int r = 0; r < size; r++)
         if (ranks[r].hash != hash)

@@ -303,10 +303,8 @@ static void what_is_gathered_in_16_bits_is_read_rounded(void **state)
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(cases); i++)
         for (int n = 2; n <= 4; n++) {
-            run_ranks(rounding, n, train_rounding, &cases[i]);
-            check_ranks(rounding, n);
-            run_ranks(ranks, n, train_gathered, &cases[i]);
-            check_ranks(ranks, n);
+            ranks_succeed(rounding, n, train_rounding, &cases[i]);
+            ranks_succeed(ranks, n, train_gathered, &cases[i]);
             for (int k = 0; k < n; k++)
                 if (ranks[k].hash != rounding[0].hash)
                     fail_msg("case %d, rank %d of %d: other weights", (int)i, k, n);
@@ -393,11 +391,9 @@ static void products_in_bf16_keep_their_bits(void **state)
     assert_int_equal(unsetenv("TRI_EAGER"), 0); /* whose kernels do not */
     make_data();
     for (int n = 2; n <= 4; n++) {
-        run_ranks(whole, n, train_whole_in_bf16, NULL);
-        check_ranks(whole, n);
+        ranks_succeed(whole, n, train_whole_in_bf16, NULL);
         for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
-            run_ranks(ranks, n, train_gathered_in_bf16, &cases[i]);
-            check_ranks(ranks, n);
+            ranks_succeed(ranks, n, train_gathered_in_bf16, &cases[i]);
             for (int k = 0; k < n; k++)
                 if (ranks[k].hash != whole[0].hash)
                     fail_msg("case %d, rank %d of %d: other weights", (int)i, k, n);
@@ -449,8 +445,7 @@ static void half_the_bytes_are_sent(void **state)
     static rank ranks[2];
 
     (void)state;
-    run_ranks(ranks, 2, measure, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, measure, NULL);
 }
 
 /* --- what is refused ------------------------------------------------------ */
@@ -554,11 +549,9 @@ static void inputs_go_to_the_network_and_results_come_back(void **state)
     CHECK_OK(tri_cpu_devices_set(2));
     make_data();
     for (int size = 1; size <= 2; size++) {
-        run_ranks(here, size, train_there, &(int){0});
-        check_ranks(here, size);
+        ranks_succeed(here, size, train_there, &(int){0});
         for (int stage = 1; stage <= 3; stage++) {
-            run_ranks(there, size, train_there, &stage);
-            check_ranks(there, size);
+            ranks_succeed(there, size, train_there, &stage);
             for (int k = 0; k < size; k++)
                 if (there[k].hash != here[0].hash)
                     fail_msg("stage %d, rank %d of %d: other weights", stage, k, size);

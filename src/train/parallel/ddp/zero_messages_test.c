@@ -331,8 +331,7 @@ static void a_trace_names_what_is_sent_and_waited_for(void **state)
     make_data();
     scratch_begin(&s);
     assert_int_equal(setenv("TRI_TRACE", scratch_path(&s, "t.json"), 1), 0);
-    run_ranks(ranks, 2, train, NULL);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, train, NULL);
     text = scratch_read(scratch_path(&s, "t.json"), &n);
     for (size_t i = 0; i < TRII_COUNT_OF(names); i++) {
         char event[128];

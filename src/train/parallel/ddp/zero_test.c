@@ -319,10 +319,8 @@ static void averages_are_swapped_to_and_fro(void **state)
 
     (void)state;
     for (int n = 1; n <= 3; n++)
-        for (size_t c = 0; c < TRII_COUNT_OF(caps); c++) {
-            run_ranks(ranks, n, swap_averages, &caps[c]);
-            check_ranks(ranks, n);
-        }
+        for (size_t c = 0; c < TRII_COUNT_OF(caps); c++)
+            ranks_succeed(ranks, n, swap_averages, &caps[c]);
 }
 
 /* --- what adds up --------------------------------------------------------- */
@@ -368,11 +366,9 @@ static void gradients_of_a_rank_join_averages_of_before(void **state)
 
     (void)state;
     make_data();
-    run_ranks(ddp, 3, add_to_averages, &(const int){0});
-    check_ranks(ddp, 3);
+    ranks_succeed(ddp, 3, add_to_averages, &(const int){0});
     for (int stage = 1; stage <= 2; stage++) {
-        run_ranks(zero, 3, add_to_averages, &stage);
-        check_ranks(zero, 3);
+        ranks_succeed(zero, 3, add_to_averages, &stage);
         assert_int_equal(zero[0].n_weights, ddp[0].n_weights);
         for (int i = 0; i < ddp[0].n_weights; i++)
             if (!(fabs(zero[0].weights[i] - ddp[0].weights[i]) < 1e-14))

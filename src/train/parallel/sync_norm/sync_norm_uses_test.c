@@ -161,10 +161,8 @@ static void synchronised_norm_trains_as_one_process_however_it_is_used(void **st
     (void)state;
     make_data();
     for (size_t i = 0; i < TRII_COUNT_OF(plans); i++) {
-        run_ranks(one, 1, train, &plans[i]);
-        check_ranks(one, 1);
-        run_ranks(ranks, 3, train, &plans[i]);
-        check_ranks(ranks, 3);
+        ranks_succeed(one, 1, train, &plans[i]);
+        ranks_succeed(ranks, 3, train, &plans[i]);
         assert_true(one[0].n_weights > 50);
         for (int k = 0; k < one[0].n_weights; k++)
             if (!(fabs(ranks[0].weights[k] - one[0].weights[k]) <= 1e-9))
@@ -263,8 +261,7 @@ static void inputs_have_two_to_five_dimensions_of_any_type(void **state)
                          .x = types[t].x,
                          .bound = types[t].bound};
             CHECK_OK(pass(&in, NULL, 0, ROWS, in.y, in.dx));
-            run_ranks(ranks, 2, pass_of_rank, &in);
-            check_ranks(ranks, 2);
+            ranks_succeed(ranks, 2, pass_of_rank, &in);
         }
     }
 }
@@ -283,8 +280,7 @@ static void without_running_statistics_evaluation_is_by_ones_own_batch(void **st
                  .bound = 1e-12};
     CHECK_OK(pass(&in, NULL, 0, 4, in.y, in.dx));
     CHECK_OK(pass(&in, NULL, 4, ROWS - 4, in.y + 4 * row_of(&in), in.dx + 4 * row_of(&in)));
-    run_ranks(ranks, 2, pass_of_rank, &in);
-    check_ranks(ranks, 2);
+    ranks_succeed(ranks, 2, pass_of_rank, &in);
 }
 
 static const struct CMUnitTest tests[] = {
