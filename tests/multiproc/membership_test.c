@@ -292,7 +292,8 @@ static void a_host_that_dies_is_noticed_and_the_others_go_on(void **state)
     spawn_signal(&b.run, SIGKILL);
     spawn_expect(&a.run, "size 1 rank 0");
     assert_true(trirun_seconds() - start_s < SOON_S);
-    trirun_has(SPAWN_ERR(&a.run), "is gone: its agent ended");
+    /* it has ended, or, where there was no connection between the two yet, does not answer */
+    trirun_has(SPAWN_ERR(&a.run), "is gone: its agent ");
     assert_int_equal(spawn_wait(&b.run), -SIGKILL);
     trirun_end(&b, 1);
     stop(&a, 0);
