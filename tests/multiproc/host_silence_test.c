@@ -73,8 +73,11 @@ static void check_pause(int stopped)
     for (int i = 0; i < 2; i++)
         start(&agents[i], port, i, "--nproc-per-node=1", rests);
     assert_int_equal(unsetenv("TRI_LOG"), 0);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         spawn_expect(&agents[i].run, " runs\n");
+        agents[i].run.used[1] = 0; /* what it said while the other one was late */
+        SPAWN_ERR(&agents[i].run)[0] = '\0';
+    }
     spawn_signal(&agents[stopped].run, SIGSTOP);
     spawn_read(&agents[1 - stopped].run, 2200);
     spawn_signal(&agents[stopped].run, SIGCONT);
