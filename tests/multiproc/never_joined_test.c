@@ -133,6 +133,16 @@ static void start_agent(trirun_job *j, int port, const char *how)
     trirun_start(j, args);
 }
 
+/* A host that hears of the other's failure first may have no record of its own to keep. */
+static int agent_end(trirun_job *j)
+{
+    int n = spawn_count_entries(j->folder);
+
+    assert_in_range(n, 0, 1);
+    trirun_end(j, n);
+    return n;
+}
+
 static void a_rank_that_never_joined_is_named_on_other_hosts_too(void **state)
 {
     int port = spawn_free_port();
@@ -147,8 +157,7 @@ static void a_rank_that_never_joined_is_named_on_other_hosts_too(void **state)
         trirun_count(SPAWN_ERR(&a.run), "rank 3 of 4 ended with status 0 before it joined") +
             trirun_count(SPAWN_ERR(&b.run), "rank 3 of 4 ended with status 0 before it joined") >
         0);
-    trirun_end(&a, 1);
-    trirun_end(&b, 1);
+    assert_true(agent_end(&a) + agent_end(&b) > 0);
 }
 
 static const struct CMUnitTest tests[] = {
