@@ -101,14 +101,18 @@ static void a_limit_of_file_sizes_costs_lines_and_workers_may_die_of_it(void **s
 
 static void a_file_that_may_not_grow_is_told_and_trirun_lives(void **state)
 {
+    char home[256], option[300];
     launcher_job j;
 
     (void)state;
-    TRIRUN_SHELL(&j, "ulimit -f 1; exec \"$@\"", "--metrics=/tmp/no-room.prom", "true");
+    spawn_make_folder(home, sizeof(home));
+    snprintf(option, sizeof(option), "--metrics=%s/no-room.prom", home);
+    TRIRUN_SHELL(&j, "ulimit -f 1; exec \"$@\"", option, "true");
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "--metrics /tmp/no-room.prom: write ");
+    assert_has(SPAWN_ERR(&j.trirun), "/no-room.prom: write ");
     assert_has(SPAWN_ERR(&j.trirun), "File too large");
     trirun_end(&j, 0);
+    spawn_remove_folder(home);
     /* what trirun notes for others in its run folder */
     TRIRUN_SHELL(&j, "ulimit -f 1; exec \"$@\"", "--nproc-per-node=16", "sh", "-c",
                  "sleep 0.1; exit 3");
