@@ -16,6 +16,7 @@
 #include "train/records/crc32c.h"
 
 #define WORTH_WRITING ((size_t)1 << 18) /* bytes that wait for no others */
+#define FULL_AFTER 16                   /* records in a row that a disk did not take */
 
 struct trii_event_file {
     trii_event_file_options options;
@@ -61,17 +62,26 @@ static void seal(uint8_t *frames, size_t bytes)
     }
 }
 
-/* As many whole records as the disk takes; returns how many it did not. */
+/* As many whole records as the disk takes; returns how many it did not. A small one may fit where a
+ * large one does not; but each of the millions that may wait is not tried. */
 static int64_t write_frames(const trii_event_file *file, uint8_t *frames, size_t bytes)
 {
     int64_t lost = 0;
+    int refused = 0; /* in a row */
 
     seal(frames, bytes);
     if (trii_append_whole(file->fd, file->path, frames, bytes) == TRI_OK)
         return 0;
-    for (size_t at = 0; at < bytes; at += frame_bytes(frames + at))
-        lost += trii_append_whole(file->fd, file->path, frames + at, frame_bytes(frames + at)) !=
-                TRI_OK;
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = frame_bytes(frames + at);
+        if (refused < FULL_AFTER &&
+            trii_append_whole(file->fd, file->path, frames + at, n) == TRI_OK) {
+            refused = 0;
+        } else {
+            refused += refused < FULL_AFTER;
+            lost++;
+        }
+    }
     return lost;
 }
 

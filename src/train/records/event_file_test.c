@@ -330,6 +330,29 @@ static void a_full_disk_keeps_whole_records(void **state)
     scratch_end(&s);
 }
 
+/* Millions may wait, and each that is tried is a call. */
+static void a_full_disk_is_not_asked_for_each_record(void **state)
+{
+    static const char data[1000];
+    trii_event_file *file;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(trii_event_file_open(scratch_path(&s, "e"), &at_leisure, &file));
+    scratch_limit_files(3000);
+    for (int i = 0; i < 40; i++)
+        CHECK_OK(trii_event_file_put(file, data, sizeof(data)));
+    CHECK_OK(trii_event_file_put(file, data, 10)); /* would fit after the second */
+    CHECK_FAILS(trii_event_file_flush(file), TRI_ERR_IO, "/e: File too large");
+    assert_int_equal(file_bytes(scratch_path(&s, "e")), 2 * 1016);
+    CHECK_OK(trii_event_file_put(file, data, 10)); /* the next ones are tried again */
+    CHECK_OK(trii_event_file_flush(file));
+    assert_int_equal(file_bytes(scratch_path(&s, "e")), 2 * 1016 + 26);
+    CHECK_FAILS(trii_event_file_close(file), TRI_ERR_IO, "/e: 39 records were not written");
+    scratch_end(&s);
+}
+
 static void a_forked_child_is_told(void **state)
 {
     trii_event_file *file;
@@ -517,6 +540,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(much_is_written_without_waiting_for_more),
     cmocka_unit_test(a_disk_that_takes_nothing_is_waited_for_a_while),
     cmocka_unit_test(a_full_disk_keeps_whole_records),
+    cmocka_unit_test(a_full_disk_is_not_asked_for_each_record),
     cmocka_unit_test(a_forked_child_is_told),
     cmocka_unit_test(threads_put_whole_records),
     cmocka_unit_test(files_without_memory_leave_nothing),
