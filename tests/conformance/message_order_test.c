@@ -456,8 +456,8 @@ static const char *floods_over_tcp(rank_env *env)
 static void a_flood_ends_with_a_deadline_that_says_why(void **state)
 {
     (void)state;
-    run_ranks("shm", NULL, 2, 60000, floods_with_pages);
-    run_ranks("tcp", NULL, 2, 60000, floods_over_tcp);
+    run_ranks("shm", NULL, 2, 600000, floods_with_pages);
+    run_ranks("tcp", NULL, 2, 600000, floods_over_tcp);
 }
 
 static const struct CMUnitTest tests[] = {
