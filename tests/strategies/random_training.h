@@ -440,7 +440,7 @@ static const char *learner_main(rank_env *env)
 
 static bool train_by(training *t, int stage, char failure[RANKS_TEXT])
 {
-    const tri_group_options options = {.timeout_ms = 5000};
+    const tri_group_options options = {.timeout_ms = 20000};
     scratch folder;
     bool trained;
 

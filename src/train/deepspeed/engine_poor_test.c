@@ -82,7 +82,7 @@ static const char *each_allocation_fails(rank_env *env)
 
 static void suffer(place where, int size, const char *config, int poor)
 {
-    const tri_group_options options = {.engine = size > 1 ? "shm" : NULL, .timeout_ms = 5000};
+    const tri_group_options options = {.engine = size > 1 ? "shm" : NULL, .timeout_ms = 20000};
     torture t = {.where = where, .config = config, .poor = poor};
     scratch s;
 

@@ -68,8 +68,8 @@ static const char *failing_rank(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &other));
-    tri_group_set_timeout(group, 5000);
-    tri_group_set_timeout(other, 5000);
+    tri_group_set_timeout(group, 20000);
+    tri_group_set_timeout(other, 20000);
     tri_requires_grad(x, true);
     tri_backward(record(env, at, x, group, other));
     if (tri_run() != (env->rank == 0 ? TRI_ERR_ABORTED : TRI_ERR_INVALID_ARG) ||

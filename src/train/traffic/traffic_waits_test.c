@@ -180,7 +180,7 @@ static const char *hurried_rank(rank_env *env)
     RANK_TRY(env, group_of(env, &groups[0]));
     RANK_TRY(env, tri_group_split(groups[0], 0, env->rank, NULL, &groups[1]));
     for (int g = 0; g < 2; g++)
-        tri_group_set_timeout(groups[g], 5000);
+        tri_group_set_timeout(groups[g], 20000);
     for (int round = 0; round < ROUNDS && wrong == NULL; round++) {
         tri_tensor *first = collective(ALL_REDUCE, groups[0], tri_matmul(x, x)), *second = x;
         double got[2];

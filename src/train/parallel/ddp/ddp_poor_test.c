@@ -98,7 +98,7 @@ static const char *each_allocation_fails(rank_env *env)
 
 static void torture(place where)
 {
-    const tri_group_options options = {.engine = "shm", .timeout_ms = 5000};
+    const tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
 
     run_processes(2, &options, each_allocation_fails, &where, NULL, WATCHDOG_S);
 }

@@ -146,7 +146,7 @@ static const char *each_allocation_fails(rank_env *env)
 
 static void suffer(place where, int stage, bool mesh, int poor)
 {
-    const tri_group_options options = {.engine = "shm", .timeout_ms = 5000};
+    const tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
     torture t = {.where = where, .stage = stage, .mesh = mesh, .poor = poor};
     scratch s;
 

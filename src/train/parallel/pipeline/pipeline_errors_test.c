@@ -1,6 +1,7 @@
 /* pipeline_errors_test.c - ranks that differ, calls that are refused, and ranks that are lost: all
  * ranks end, with the reason. */
 #include "testing/pipeline_ranks.h"
+#include "train/parallel/pipeline/pipeline_internal.h"
 
 /* What differs between the ranks of one case. */
 typedef struct mistake {
@@ -403,7 +404,7 @@ static void a_bound_that_one_rank_has_wrong_ends_all(void **state)
         .rank = 1, .status = {TRI_ERR_PEER_LOST, TRI_ERR_INVALID_ARG}, .part = {line, line}};
 
     (void)state;
-    run_threads(2, &(tri_group_options){.timeout_ms = 3000}, clip_wrongly, &m);
+    run_threads(2, &(tri_group_options){.timeout_ms = 20000}, clip_wrongly, &m);
 }
 
 /* A norm is over one network. */
@@ -536,9 +537,12 @@ static const char *stay_away(rank_env *env)
 
     RANK_TRY(env, pipeline_begin(env, &job, &own));
     own.opt = tri_sgd(own.pipe, 0.1, NULL);
-    if (env->rank == 0)
+    RANK_TRY(env, ranks_meet(env, "made", -1));
+    if (env->rank == 0) {
+        tri_group_set_timeout(trii_pipeline_of(own.pipe)->group, 200);
         RANK_FAILS(env, pipeline_train(&job, own.pipe, own.opt, 0, &loss), TRI_ERR_GROUP_TIMEOUT,
                    "rank 1");
+    }
     RANK_TRY(env, ranks_meet(env, "waited", -1));
     pipeline_end(&own);
     return NULL;
@@ -547,7 +551,7 @@ static const char *stay_away(rank_env *env)
 static void a_rank_that_does_not_come_is_named(void **state)
 {
     (void)state;
-    run_threads(2, &(tri_group_options){.timeout_ms = 1500}, stay_away, NULL);
+    run_threads(2, &(tri_group_options){.timeout_ms = 20000}, stay_away, NULL);
 }
 
 static const struct CMUnitTest tests[] = {

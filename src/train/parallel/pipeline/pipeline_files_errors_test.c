@@ -90,7 +90,7 @@ static void replicas_that_do_not_write_hear_how_it_ends(void **state)
 
     (void)state;
     scratch_begin(&s);
-    run_threads(4, &(tri_group_options){.engine = "shm", .timeout_ms = 5000}, replica_rank,
+    run_threads(4, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, replica_rank,
                 (void *)(uintptr_t)scratch_file(&s, "run", "", 0));
     scratch_end(&s);
 }
@@ -130,7 +130,7 @@ static void replicas_of_ranks_that_only_give_save_again(void **state)
 
     (void)state;
     scratch_begin(&s);
-    run_threads(8, &(tri_group_options){.engine = "shm", .timeout_ms = 5000}, giving_rank,
+    run_threads(8, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, giving_rank,
                 (void *)(uintptr_t)scratch_path(&s, "run"));
     scratch_end(&s);
 }
@@ -307,7 +307,7 @@ static void arguments_that_one_rank_lacks_are_told_of(void **state)
 
     (void)state;
     scratch_begin(&s);
-    run_threads(4, &(tri_group_options){.engine = "shm", .timeout_ms = 5000}, without_rank,
+    run_threads(4, &(tri_group_options){.engine = "shm", .timeout_ms = 20000}, without_rank,
                 (void *)(uintptr_t)scratch_path(&s, "run"));
     scratch_end(&s);
 }

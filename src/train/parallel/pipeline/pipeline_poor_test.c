@@ -160,7 +160,7 @@ static const char *each_allocation_fails(rank_env *env)
 static void torture(place where, int rank)
 {
     static const int ranks[] = {[SPLIT] = 2, [STEPPED] = 2, [CUT] = 2, [COPIED] = 6, [SAVED] = 4};
-    const tri_group_options options = {.engine = "shm", .timeout_ms = 5000};
+    const tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
     poor_job job = {.where = where, .rank = rank};
 
     scratch s;

@@ -419,7 +419,7 @@ static const char *count_cut_layers(rank_env *env)
 static void an_example_leaves_no_messages(void **state)
 {
     (void)state;
-    run_threads(2, &(tri_group_options){.timeout_ms = 5000}, count_cut_layers, NULL);
+    run_threads(2, &(tri_group_options){.timeout_ms = 20000}, count_cut_layers, NULL);
 }
 
 static const struct CMUnitTest tests[] = {
