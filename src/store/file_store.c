@@ -232,7 +232,8 @@ static tri_status record_value(file_store *store, trii_slice name)
     return add_record(store, store->fd, name.data, name.bytes, value.data, value.bytes);
 }
 
-static tri_status file_set(tri_store *self, const char *key, const void *value, size_t bytes)
+static tri_status change(tri_store *self, const char *key, trii_slice value,
+                         tri_status (*how)(trii_kv *kv, trii_slice name, trii_slice value))
 {
     file_store *store;
     tri_status status = enter(self, true, &store);
@@ -241,28 +242,22 @@ static tri_status file_set(tri_store *self, const char *key, const void *value, 
     if (status != TRI_OK)
         return status;
     name = name_of(store, key);
-    status = trii_kv_set(store->kv, name, (trii_slice){value, bytes});
+    status = how(store->kv, name, value);
     if (status == TRI_OK)
         status = record_value(store, name);
     leave(store);
     return status;
 }
 
+static tri_status file_set(tri_store *self, const char *key, const void *value, size_t bytes)
+{
+    return change(self, key, (trii_slice){value, bytes}, trii_kv_set);
+}
+
 /* PyTorch's format knows no appending: the whole value is written again. */
 static tri_status file_append(tri_store *self, const char *key, const void *value, size_t bytes)
 {
-    file_store *store;
-    tri_status status = enter(self, true, &store);
-    trii_slice name;
-
-    if (status != TRI_OK)
-        return status;
-    name = name_of(store, key);
-    status = trii_kv_append(store->kv, name, (trii_slice){value, bytes});
-    if (status == TRI_OK)
-        status = record_value(store, name);
-    leave(store);
-    return status;
+    return change(self, key, (trii_slice){value, bytes}, trii_kv_append);
 }
 
 static tri_status file_add(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
