@@ -12,6 +12,7 @@
 #include "train/nn/module.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/pipeline_stages.h"
+#include "train/tensor/rank_text.h"
 
 /* --- of one tensor -------------------------------------------------------- */
 
@@ -179,12 +180,12 @@ static tri_status compare_copies(const tri_module *module, const trii_stages *st
         if (status != TRI_OK)
             return status;
         if (own != 0 && hashes[staged->place] != 0 && own != hashes[staged->place])
-            return TRII_FAIL(TRI_ERR_MISMATCH,
-                             "module_hash: %s is %s of rank %d, a parameter of both stages, but "
-                             "differs in its bits: update it at the same rate on all ranks, and "
-                             "freeze it on all or on none",
-                             module->state[i].name, staged->name,
-                             (int)stages->entries[staged->place].rank);
+            return TRII_FAIL(
+                TRI_ERR_MISMATCH,
+                "module_hash: %s is %s of %s, a parameter of both stages, but differs in its bits: "
+                "update it at the same rate on all ranks, and freeze it on all or on none",
+                module->state[i].name, staged->name,
+                trii_rank_text_of(stages->group, (int)stages->entries[staged->place].rank).text);
     }
     return TRI_OK;
 }

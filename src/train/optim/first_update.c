@@ -18,6 +18,7 @@
 #include "train/graph/step/type.h"
 #include "train/optim/optimizer.h"
 #include "train/tensor/device_memory.h"
+#include "train/tensor/rank_text.h"
 #include "train/traffic/comparison.h"
 
 /* Of one rank. */
@@ -163,9 +164,10 @@ static const struct {
     void (*say)(const facts *a, const facts *b, char *text, size_t bytes);
 } checks[] = {{other_batch, say_batch}, {other_random, say_random}, {other_settings, say_settings}};
 
-static tri_status compare_all(const void *of_ranks, int ranks)
+static tri_status compare_all(const tri_group *group, const void *of_ranks)
 {
     const facts *all = of_ranks;
+    int ranks = tri_group_size(group);
 
     for (size_t k = 0; k < sizeof(checks) / sizeof(checks[0]); k++) {
         char others[TRII_ERR_BYTES / 4] = "", what[TRII_ERR_BYTES / 2];
@@ -185,8 +187,8 @@ static tri_status compare_all(const void *of_ranks, int ranks)
         if (first > 0)
             return TRII_FAIL(TRI_ERR_MISMATCH,
                              "all ranks of a tensor group (tri_parallelize) compute one batch "
-                             "alike, but rank %d has %s%s",
-                             first, what, others);
+                             "alike, but %s has %s%s",
+                             trii_rank_text_of(group, first).text, what, others);
     }
     return TRI_OK;
 }

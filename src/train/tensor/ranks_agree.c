@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "train/tensor/elsewhere.h"
+#include "train/tensor/rank_text.h"
 
 /* Of the group itself, where ranks do not do the same; status as it is. */
 static tri_status explain(const char *call, tri_status status)
@@ -27,12 +28,17 @@ static tri_status explain(const char *call, tri_status status)
 /* An agreement before this one has told of it already. */
 static bool names_rank(const char *line)
 {
+    static const char world[] = " (world rank ";
     const char *end = line + strlen("rank ");
 
     if (strncmp(line, "rank ", strlen("rank ")) != 0)
         return false;
-    while (*end >= '0' && *end <= '9')
-        end++;
+    end += strspn(end, "0123456789");
+    if (strncmp(end, world, strlen(world)) == 0) {
+        end += strlen(world);
+        end += strspn(end, "0123456789");
+        end += *end == ')';
+    }
     return strncmp(end, ": ", 2) == 0;
 }
 
@@ -60,8 +66,9 @@ static tri_status agree(tri_group *group, const char *call, tri_status status)
     if (told != TRI_OK)
         return told;
     told = (tri_status) - (mine & INT32_MAX);
-    return names_rank(line) ? TRII_FAIL(told, "%s", line)
-                            : TRII_FAIL(told, "rank %d: %s", failed, line);
+    return names_rank(line)
+               ? TRII_FAIL(told, "%s", line)
+               : TRII_FAIL(told, "%s: %s", trii_rank_text_of(group, failed).text, line);
 }
 
 tri_status trii_ranks_agree(tri_group *group, tri_status status)

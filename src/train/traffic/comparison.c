@@ -36,7 +36,7 @@ static tri_status ended(comparison *c, tri_status status)
     if (status == TRI_INPROGRESS)
         return status;
     status = status != TRI_OK ? TRII_FAIL(status, "%s", tri_work_error(c->work))
-                              : c->judge(c->data + c->bytes, tri_group_size(c->group));
+                              : c->judge(c->group, c->data + c->bytes);
     tri_work_destroy(c->work);
     c->work = NULL;
     c->is_over = status == TRI_OK;

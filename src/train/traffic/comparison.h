@@ -9,9 +9,9 @@
 
 #include "train/graph/step/step.h"
 
-/* all: what the ranks have given, one after the other. OK, or a failure of the step with its line;
- * the same on all ranks. */
-typedef tri_status (*trii_judge)(const void *all, int ranks);
+/* all: what the ranks of the group have given, one after the other. OK, or a failure of the step
+ * with its line; the same on all ranks. */
+typedef tri_status (*trii_judge)(const tri_group *group, const void *all);
 
 /* own: [bytes], as many on each rank, of words of 8; copied. Collective: all ranks of the group
  * record it. */

@@ -12,6 +12,7 @@
 #include "train/graph/values/contents.h"
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_ties.h"
+#include "train/tensor/rank_text.h"
 
 /* --- the module ----------------------------------------------------------- */
 
@@ -131,7 +132,8 @@ static tri_status agree(tri_group *group, const trii_pipeline *p, const int *fir
     }
     if (met != TRI_OK || found.rank == 0)
         return met;
-    return TRII_FAIL(TRI_ERR_MISMATCH, "rank %d has %s%s; rank 0 has %s", found.rank, found.line,
+    return TRII_FAIL(TRI_ERR_MISMATCH, "%s has %s%s; rank 0 has %s",
+                     trii_rank_text_of(group, found.rank).text, found.line,
                      strcmp(found.line, found.line_of_0) == 0 ? ", cut at other modules" : "",
                      found.line_of_0);
 }

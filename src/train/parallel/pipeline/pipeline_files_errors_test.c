@@ -373,6 +373,41 @@ static void a_rank_that_calls_alone_names_call_and_line(void **state)
     scratch_end(&s);
 }
 
+static const char *rank_of_a_part(rank_env *env)
+{
+    static const char whose[] = "rank 1 (world rank 2): ";
+    const tri_checkpoint_info info = {.step = 1};
+    tri_group *group = NULL, *part = NULL;
+    tri_module *model;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    RANK_TRY(env, tri_group_split(group, env->rank > 0, env->rank, NULL, &part));
+    if (env->rank > 0) {
+        model = tri_pipeline_split(build(), NULL, 2, &(tri_pipeline_options){.group = part});
+        RANK_FAILS(env,
+                   tri_checkpoint_save(env->arg, model, NULL, env->rank == 2 ? NULL : &info, NULL),
+                   TRI_ERR_INVALID_ARG, "info is NULL");
+        if (strstr(tri_last_error(), whose) == NULL ||
+            strstr(strstr(tri_last_error(), whose) + strlen(whose), "rank ") != NULL)
+            return RANK_FAIL(env, "%s", tri_last_error());
+        tri_module_destroy(model);
+    }
+    tri_group_unref(part);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void ranks_of_a_part_of_the_world_are_named_by_both_numbers(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    run_threads(3, &(tri_group_options){.engine = "shm"}, rank_of_a_part,
+                (void *)(uintptr_t)scratch_path(&s, "run"));
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(writers_tell_all_ranks_of_a_failure),
     cmocka_unit_test(replicas_that_do_not_write_hear_how_it_ends),
@@ -381,6 +416,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(optimizers_of_other_models_are_refused_on_all_ranks),
     cmocka_unit_test(arguments_that_one_rank_lacks_are_told_of),
     cmocka_unit_test(a_rank_that_calls_alone_names_call_and_line),
+    cmocka_unit_test(ranks_of_a_part_of_the_world_are_named_by_both_numbers),
 };
 
 TEST_MAIN(tests)

@@ -10,6 +10,7 @@
 #include "train/dist/token_counts.h"
 #include "train/graph/step/type.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
+#include "train/tensor/rank_text.h"
 #include "train/traffic/traffic.h"
 
 /* Messages of the steps have tags below. */
@@ -108,14 +109,16 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
         return TRII_FAIL_CTX(status, "waiting for the shapes of stage %d", edge->from);
     if (words[CALL] != (int64_t)call)
         return TRII_FAIL(TRI_ERR_MISMATCH,
-                         "rank %d calls %s, rank %d %s: all ranks of a pipeline call the same",
-                         p->rank, call_text((int64_t)call), peer, call_text(words[CALL]));
+                         "%s calls %s, %s %s: all ranks of a pipeline call the same",
+                         trii_rank_text_of(p->group, p->rank).text, call_text((int64_t)call),
+                         trii_rank_text_of(p->group, peer).text, call_text(words[CALL]));
     if ((words[TRAINING] != 0) != tri_module_is_training(p->module))
         return TRII_FAIL(TRI_ERR_MISMATCH,
-                         "the pipeline is in %s mode on rank %d, in %s mode on rank %d: all ranks "
-                         "call tri_module_train",
-                         mode_text(tri_module_is_training(p->module)), p->rank,
-                         mode_text(words[TRAINING] != 0), peer);
+                         "the pipeline is in %s mode on %s, in %s mode on %s: all ranks call "
+                         "tri_module_train",
+                         mode_text(tri_module_is_training(p->module)),
+                         trii_rank_text_of(p->group, p->rank).text, mode_text(words[TRAINING] != 0),
+                         trii_rank_text_of(p->group, peer).text);
     *note_out = (trii_pipeline_note){.call = call,
                                      .rows = words[ROWS],
                                      .drawn.count = words[RANDOMS],

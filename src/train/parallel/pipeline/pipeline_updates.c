@@ -7,6 +7,7 @@
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
 #include "train/tensor/pipeline_stages.h"
+#include "train/tensor/rank_text.h"
 
 #define PATIENCE 2 /* passes in which all ranks may have added up gradients */
 
@@ -45,8 +46,8 @@ void trii_pipeline_updates_end(trii_pipeline *p)
     p->has_warned = true;
     TRII_LOG(
         TRII_LOG_WARN, "pipeline",
-        "rank %d of the pipeline trains its stages, but no tri_optimizer_step has updated "
+        "%s of the pipeline trains its stages, but no tri_optimizer_step has updated "
         "them, as it has those of other ranks: make an optimizer of the pipeline on each rank, "
         "or freeze what is not to learn (tri_requires_grad(parameter, false))",
-        p->updates.without - 1);
+        trii_rank_text_of(p->group, p->updates.without - 1).text);
 }

@@ -20,6 +20,7 @@
 #include "train/tensor/device_memory.h"
 #include "train/tensor/elsewhere.h"
 #include "train/tensor/persistent.h"
+#include "train/tensor/rank_text.h"
 
 typedef struct parallelizing {
     tri_module *root;
@@ -283,8 +284,8 @@ static tri_status agree(parallelizing *p)
         trii_err_set("%s", line);
     if (status != TRI_OK || p->failed != TRI_OK || found.rank == 0)
         return status != TRI_OK ? status : p->failed;
-    return TRII_FAIL(TRI_ERR_MISMATCH, "rank %d has %s; rank 0 has %s", found.rank, found.line,
-                     found.line_of_0);
+    return TRII_FAIL(TRI_ERR_MISMATCH, "%s has %s; rank 0 has %s",
+                     trii_rank_text_of(p->group, found.rank).text, found.line, found.line_of_0);
 }
 
 /* --- parts ---------------------------------------------------------------- */

@@ -22,6 +22,9 @@ static const difference differences[] = {
     {.line = "rank 1 has weight_decay 0.5 in its optimizer, and rank 0 has 0:", .decay = true},
     {.line = "rank 1 has another kind of optimizer than rank 0", .kind = true},
     {.line = "mse_loss", .target = true}};
+/* of ranks 1 and 2 */
+static const difference in_part = {
+    .line = "rank 1 (world rank 2) has lr 0.25 in its optimizer, and rank 0 has", .rate = true};
 
 static tri_module *build_words(void)
 {
@@ -55,7 +58,7 @@ static tri_optimizer *optimizer_of(const difference *d, tri_module *net, bool di
 static const char *differ(rank_env *env, tri_group *group, const difference *d)
 {
     static const tri_parallel_rule words[] = {{.module = "0", .style = TRI_ROWWISE}};
-    const bool differs = env->rank > 0;
+    const bool differs = tri_group_rank(group) > 0;
     tri_module *net = d->embeds ? build_words() : build(3);
     tri_tensor *x = batch_of(d, d->batch && differs);
     tri_tensor *y = rows(0, d->target && env->rank == 1 ? ROWS - 1 : ROWS, OUT);
@@ -97,6 +100,12 @@ static const char *alike_rank(rank_env *env)
         wrong = differ(env, other, &differences[k]);
         tri_group_unref(other);
     }
+    if (wrong == NULL)
+        RANK_TRY(env, tri_group_split(group, env->rank > 0, env->rank, NULL, &other));
+    if (wrong == NULL && env->rank > 0)
+        wrong = differ(env, other, &in_part);
+    if (wrong == NULL)
+        tri_group_unref(other);
     tri_group_unref(group);
     return wrong;
 }
