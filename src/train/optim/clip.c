@@ -48,7 +48,7 @@ typedef struct gradients {
 
 /* For each dtype among the gradients the norm, and the factor that brings it to max_norm: [0] f32,
  * [1] f64, NO_VALUE if there is none of it. */
-static tri_status factors_of(trii_step *step, const trii_stages *stages, const gradients *of,
+static tri_status factors_of(trii_step *step, trii_stages *stages, const gradients *of,
                              double max_norm, trii_vid norm[2], trii_optim_clip *clip)
 {
     trii_vid *factor = clip->factor;
@@ -64,8 +64,10 @@ static tri_status factors_of(trii_step *step, const trii_stages *stages, const g
         if (of->grads[i] != TRII_NO_VALUE)
             there[step->values[of->grads[i]].type.dtype == TRI_DTYPE_F64] = true;
     }
-    if (stages != NULL) /* all ranks show it in one */
+    if (stages != NULL) { /* all ranks show it in one */
         there[stages->is_wide] = true;
+        stages->given.max_norm = max_norm;
+    }
     for (int d = 0; d < 2; d++) {
         trii_attrs attrs;
 
@@ -468,7 +470,7 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
     return status;
 }
 
-static const trii_stages *stages_of(tri_tensor *const *params, int n)
+static trii_stages *stages_of(tri_tensor *const *params, int n)
 {
     for (int i = 0; i < n; i++)
         if (params[i]->staged != NULL)

@@ -579,12 +579,24 @@ static tri_status update(tri_optimizer *o, trii_step *step)
     return status;
 }
 
+/* Several optimizers, or groups of parameters, are how a program gives parts of a network rates of
+ * their own. */
+static void tell_rate(const tri_optimizer *o, trii_stages *stages)
+{
+    if (o->n_groups > 1 || (stages->updated_by != 0 && stages->updated_by != o->number))
+        stages->updated_by = UINT64_MAX;
+    else
+        stages->updated_by = o->number;
+    stages->given.rate = stages->updated_by != UINT64_MAX ? o->groups[0].hyper[TRI_HYPER_LR] : 0;
+    stages->is_updated = true;
+}
+
 static TRII_NOINLINE void tell_stages(const tri_optimizer *o)
 {
-    o->stages->is_updated = true;
+    tell_rate(o, o->stages);
     for (int i = 0; i < o->n_params; i++) /* they may be of several pipelines */
         if (o->params[i].tensor->staged != NULL)
-            o->params[i].tensor->staged->of->is_updated = true;
+            tell_rate(o, o->params[i].tensor->staged->of);
 }
 
 static tri_status step_with(tri_optimizer *o, tri_tensor *found, const trii_given *given)

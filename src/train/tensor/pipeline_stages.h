@@ -15,13 +15,21 @@ typedef struct trii_stages_entry {
     int64_t name; /* its hash */
 } trii_stages_entry;
 
+/* What the last calls of this rank were given; other ranks give theirs the same. 0: nothing yet. */
+typedef struct trii_stages_given {
+    double max_norm; /* of a clip by the norm over all stages, */
+    double rate;     /* and of the update, by one optimizer with one group of parameters */
+} trii_stages_given;
+
 /* Of all stages; shared by the pipeline and the optimizers of its parameters. */
 typedef struct trii_stages {
     atomic_int refs;
-    tri_group *group; /* the ranks that have stages; a reference */
-    int64_t count;    /* entries of the state of the whole network */
-    bool is_wide;     /* some parameter is f64 */
-    bool is_updated;  /* an optimizer has stepped over some of this rank's */
+    tri_group *group;    /* the ranks that have stages; a reference */
+    int64_t count;       /* entries of the state of the whole network */
+    bool is_wide;        /* some parameter is f64 */
+    bool is_updated;     /* an optimizer has stepped over some of this rank's, */
+    uint64_t updated_by; /* which one; UINT64_MAX: rates may differ, as there are several */
+    trii_stages_given given;
     /* [count]; those of this rank are in the order of the pipeline's own state */
     trii_stages_entry *entries;
 } trii_stages;

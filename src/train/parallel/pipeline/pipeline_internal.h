@@ -8,11 +8,13 @@
 #include "train/graph/step/cut_features.h"
 #include "train/graph/step/step.h"
 #include "train/parallel/pipeline/pipeline_schedule.h"
+#include "train/tensor/pipeline_stages.h"
 
 /* pipeline_updates.c: what the ranks of the stages so far know. */
 typedef struct trii_pipeline_updates {
-    bool any;    /* some optimizer has updated parameters of one */
-    int without; /* 1 + a rank that trains and has no optimizer; 0: none is known */
+    bool any;                /* some optimizer has updated parameters of one */
+    int without;             /* 1 + a rank that trains and has no optimizer; 0: none is known */
+    trii_stages_given given; /* of this rank alone, before the pass */
 } trii_pipeline_updates;
 
 typedef struct trii_pipeline {
@@ -35,7 +37,7 @@ typedef struct trii_pipeline {
     uint64_t generation;           /* of the step in which it last recorded */
     trii_pipeline_updates updates; /* of this pass */
     int n_trained;                 /* passes in training before the first update */
-    bool has_warned;
+    bool has_warned, has_warned_of_rate;
     tri_module *taken_apart; /* owned: what is left of the network of tri_pipeline_split, or NULL */
 } trii_pipeline;
 
@@ -109,9 +111,10 @@ static inline int trii_pipeline_tag(const trii_pipeline *p, const trii_pipeline_
     return edge->number * p->shape.microbatches + microbatch;
 }
 
-/* Around the actions of a pass in training; join with each note. */
+/* Around the actions of a pass in training; join with each note, which a rank has sent. */
 void trii_pipeline_updates_begin(trii_pipeline *p);
-void trii_pipeline_updates_join(trii_pipeline *p, const trii_pipeline_updates *before);
+tri_status trii_pipeline_updates_join(trii_pipeline *p, int sender,
+                                      const trii_pipeline_updates *before) TRI_MUST_CHECK;
 void trii_pipeline_updates_end(trii_pipeline *p);
 
 /* Both block; the receiver until the stage `from` has recorded its forward. */

@@ -25,7 +25,8 @@ enum {
     FEATURES, /* of them */
     UPDATED = FEATURES + sizeof(trii_cut_features) / sizeof(int64_t),
     WITHOUT,
-    REQUIRES_GRAD,
+    GIVEN,
+    REQUIRES_GRAD = GIVEN + sizeof(trii_stages_given) / sizeof(int64_t),
     IN_PARTS,
     DTYPE,
     NDIM,
@@ -68,6 +69,7 @@ tri_status trii_pipeline_note_send(const trii_pipeline *p, const trii_pipeline_e
     for (int d = 0; d < note->type.ndim; d++)
         words[SHAPE + d] = note->type.shape[d];
     memcpy(&words[FEATURES], &note->drawn.features, sizeof(note->drawn.features));
+    memcpy(&words[GIVEN], &note->updates.given, sizeof(note->updates.given));
     memcpy(&words[TOKENS], trii_token_counts_now(), sizeof(trii_token_counts));
     return tri_send(p->group, words, WORDS, TRI_DTYPE_I64,
                     trii_pipeline_rank_of(&p->shape, edge->to), NOTE_TAG + edge->number, NULL);
@@ -119,19 +121,21 @@ tri_status trii_pipeline_note_recv(const trii_pipeline *p, const trii_pipeline_e
                          mode_text(tri_module_is_training(p->module)),
                          trii_rank_text_of(p->group, p->rank).text, mode_text(words[TRAINING] != 0),
                          trii_rank_text_of(p->group, peer).text);
-    *note_out = (trii_pipeline_note){.call = call,
-                                     .rows = words[ROWS],
-                                     .drawn.count = words[RANDOMS],
-                                     .updates = {words[UPDATED] != 0, (int)words[WITHOUT]},
-                                     .requires_grad = words[REQUIRES_GRAD] != 0,
-                                     .in_parts = words[IN_PARTS] != 0,
-                                     .type = {.dtype = (tri_dtype)words[DTYPE],
-                                              .device = tri_current_device(),
-                                              .ndim = (int)words[NDIM]}};
+    *note_out = (trii_pipeline_note){
+        .call = call,
+        .rows = words[ROWS],
+        .drawn.count = words[RANDOMS],
+        .updates = {.any = words[UPDATED] != 0, .without = (int)words[WITHOUT]},
+        .requires_grad = words[REQUIRES_GRAD] != 0,
+        .in_parts = words[IN_PARTS] != 0,
+        .type = {.dtype = (tri_dtype)words[DTYPE],
+                 .device = tri_current_device(),
+                 .ndim = (int)words[NDIM]}};
     for (int d = 0; d < note_out->type.ndim; d++)
         note_out->type.shape[d] = words[SHAPE + d];
     memcpy(&note_out->drawn.features, &words[FEATURES], sizeof(note_out->drawn.features));
     note_out->drawn.features.group = 0; /* has other ranks than the one here */
+    memcpy(&note_out->updates.given, &words[GIVEN], sizeof(note_out->updates.given));
     memcpy(&counts, &words[TOKENS], sizeof(counts));
     trii_token_counts_join(&counts);
     return TRI_OK;

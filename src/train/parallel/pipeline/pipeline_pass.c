@@ -232,10 +232,10 @@ static tri_status listen(pass *t, int stage, int microbatch)
     status = trii_pipeline_note_recv(t->p, &edge, t->call, &note);
     if (status != TRI_OK)
         return status;
-    trii_pipeline_updates_join(t->p, &note.updates);
     t->rows = note.rows;
     notes[kind_of(t, microbatch)] = note;
-    return TRI_OK;
+    return trii_pipeline_updates_join(t->p, trii_pipeline_rank_of(&t->p->shape, stage - 1),
+                                      &note.updates);
 }
 
 /* What the next forward of this rank receives, if it is known what that will be. */

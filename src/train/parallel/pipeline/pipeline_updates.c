@@ -1,8 +1,13 @@
 /*
  * pipeline_updates.c - finds a rank that trains its stages and has no optimizer over them, so that
- * they never learn. The notes that go from stage to stage have room for what each rank knows, and
- * the rank of the last stage says it.
+ * they never learn, and ranks that were given other settings than their neighbours. The notes that
+ * go from stage to stage have room for what each rank knows: the rank of the last stage says who
+ * has no optimizer, and a note's receiver what differs.
+ *
+ * All ranks make the same calls between two passes, so what each was given last before a pass is of
+ * the same call.
  */
+#include "base/err.h"
 #include "base/log.h"
 #include "train/nn/module.h"
 #include "train/parallel/pipeline/pipeline_internal.h"
@@ -26,16 +31,46 @@ void trii_pipeline_updates_begin(trii_pipeline *p)
 
     if (stages == NULL) /* one rank */
         return;
-    p->updates = (trii_pipeline_updates){.any = stages->is_updated};
+    p->updates = (trii_pipeline_updates){.any = stages->is_updated, .given = stages->given};
     if (!stages->is_updated && trains_here(p->module) && p->n_trained++ >= PATIENCE)
         p->updates.without = p->rank + 1;
 }
 
-void trii_pipeline_updates_join(trii_pipeline *p, const trii_pipeline_updates *before)
+static bool differ(double a, double b)
 {
+    return a != 0 && b != 0 && a != b;
+}
+
+/* Programs may mean it. */
+static void compare_rates(trii_pipeline *p, int sender, double theirs, double ours)
+{
+    if (!differ(theirs, ours) || p->has_warned_of_rate)
+        return;
+    p->has_warned_of_rate = true;
+    TRII_LOG(TRII_LOG_WARN, "pipeline",
+             "%s of the pipeline updates its stages at a rate of %.9g, %s at %.9g: make "
+             "optimizers and schedules alike on all ranks, unless that is meant",
+             trii_rank_text_of(p->group, sender).text, theirs,
+             trii_rank_text_of(p->group, p->rank).text, ours);
+}
+
+tri_status trii_pipeline_updates_join(trii_pipeline *p, int sender,
+                                      const trii_pipeline_updates *before)
+{
+    const trii_stages_given *theirs = &before->given, *ours = &p->updates.given;
+
     p->updates.any |= before->any;
     if (p->updates.without == 0)
         p->updates.without = before->without;
+    compare_rates(p, sender, theirs->rate, ours->rate);
+    return !differ(theirs->max_norm, ours->max_norm)
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_MISMATCH,
+                           "%s of the pipeline has clipped its gradients to a norm of %.9g, %s to "
+                           "%.9g: the norm is that of all stages, so give tri_clip_grad_norm the "
+                           "same on all ranks",
+                           trii_rank_text_of(p->group, sender).text, theirs->max_norm,
+                           trii_rank_text_of(p->group, p->rank).text, ours->max_norm);
 }
 
 void trii_pipeline_updates_end(trii_pipeline *p)
