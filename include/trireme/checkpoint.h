@@ -267,7 +267,9 @@ TRI_API bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *na
  * an optimizer is given and the checkpoint has none): nothing has changed; NO_MEMORY: a part may
  * have changed. Ranks of a pipeline, and those that have parts of its layers (tri_parallelize), all
  * return the failure of one of them; any other rank returns its own, and replicas (tri_ddp,
- * tri_zero) may have restored where one has not: end the job then. */
+ * tri_zero) may have restored where one has not: end the job then. Nothing notices it later:
+ * replicas of tri_ddp go on from two states, and in stages 1 and 2 of tri_zero, where each rank
+ * updates its part for all, from a mixture of both. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);
