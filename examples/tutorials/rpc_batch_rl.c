@@ -201,6 +201,22 @@ static void agent_begin(agent *self, bool batch)
     }
 }
 
+/* As soon as one fails: if an observer is lost, the others wait for a decision that is not made
+ * without it. */
+static void wait_for_all(tri_rpc_call *const *calls, int n)
+{
+    tri_rpc_call *open[MAX_OBSERVERS];
+
+    memcpy(open, calls, (size_t)n * sizeof(*open));
+    for (int k = 0; k < n; k++) {
+        int ended = 0;
+
+        TRI_TRY(tri_rpc_wait_any(open, n, 0, &ended));
+        TRI_TRY(tri_rpc_call_test(open[ended]));
+        open[ended] = NULL;
+    }
+}
+
 /* Returns the mean of the rewards. */
 static double agent_run_episode(agent *self)
 {
@@ -210,11 +226,11 @@ static double agent_run_episode(agent *self)
 
     for (int i = 0; i < self->n; i++)
         TRI_TRY(tri_rpc_async(self->observers[i], &run_episode, &message, NULL, &calls[i]));
+    wait_for_all(calls, self->n);
     for (int i = 0; i < self->n; i++) {
         tri_rpc_message reply;
         const episode *e;
 
-        TRI_TRY(tri_rpc_call_wait(calls[i], 0));
         TRI_TRY(tri_rpc_call_take_reply(calls[i], &reply));
         e = reply.data;
         reward += (double)e->first / self->n;

@@ -95,22 +95,36 @@ static void a_server_updates_once_for_all_trainers(void **state)
     trirun_end(&j, 0);
 }
 
-/* Starts the server, s[0], and the trainers by hand, as a launcher may end all of them. */
-static void start_server(spawn *s, int world)
+/* By hand, as a launcher may end all of them. Their records lie in the folder; NULL = nowhere. */
+static void start_ranks(spawn *s, int world, const char *const *argv, const char *folder)
 {
-    char port[32], size[32];
+    char port[32], size[32], run_dir[300];
 
     snprintf(port, sizeof(port), "MASTER_PORT=%d", spawn_free_port());
     snprintf(size, sizeof(size), "WORLD_SIZE=%d", world);
+    snprintf(run_dir, sizeof(run_dir), "TRI_RUN_DIR%s%s", folder != NULL ? "=" : "",
+             folder != NULL ? folder : "");
     for (int r = 0; r < world; r++) {
         char rank[16];
-        const char *const argv[] = {spawn_bin("rpc_batch_ps"), "3", "4096", "1", NULL};
-        const char *const env[] = {rank, size, "MASTER_ADDR=127.0.0.1", port, "TRI_NUM_THREADS=1",
+        const char *const env[] = {rank,
+                                   size,
+                                   "MASTER_ADDR=127.0.0.1",
+                                   port,
+                                   "TRI_NUM_THREADS=1",
+                                   run_dir,
+                                   "TRI_LOG=rpc:debug",
                                    NULL};
 
         snprintf(rank, sizeof(rank), "RANK=%d", r);
         spawn_start(&s[r], argv, env);
     }
+}
+
+/* The server, s[0], and the trainers. */
+static void start_server(spawn *s, int world)
+{
+    start_ranks(s, world, (const char *const[]){spawn_bin("rpc_batch_ps"), "3", "4096", "1", NULL},
+                NULL);
 }
 
 static void server_ends(spawn *s, int world, const char *lost)
@@ -167,6 +181,46 @@ static void a_server_ends_when_it_keeps_gradients_of_lost_trainers(void **state)
     server_ends(s, 3, " 2 of 2 trainers were lost\n");
 }
 
+/* Until a worker waits for a call of the function, by its record. */
+static void wait_until_recorded(const char *folder, const char *function)
+{
+    for (int tries = 0;; tries++) {
+        spawn why;
+        bool is;
+
+        spawn_start(&why, (const char *const[]){spawn_bin("trireme"), "why", folder, NULL}, NULL);
+        (void)spawn_wait(&why);
+        is = strstr(SPAWN_OUT(&why), function) != NULL;
+        if (!is && tries == 500)
+            fail_msg("no \"%s\" in: %s%s", function, SPAWN_OUT(&why), SPAWN_ERR(&why));
+        spawn_read(&why, is ? 0 : 20);
+        spawn_free(&why);
+        if (is)
+            return;
+    }
+}
+
+/* The first one waits for a decision then, which is not made without the state of the second. */
+static void an_agent_ends_when_it_loses_an_observer(void **state)
+{
+    char folder[256];
+    spawn s[3];
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    start_ranks(s, 3, (const char *const[]){spawn_bin("rpc_batch_rl"), "3", "100000", NULL},
+                folder);
+    spawn_expect(&s[0], "observer2 (host "); /* it is connected */
+    spawn_signal(&s[2], SIGSTOP);
+    wait_until_recorded(folder, " waits for Observer.run_episode of observer1 ");
+    spawn_signal(&s[2], SIGKILL);
+    assert_int_equal(spawn_wait(&s[0]), 1);
+    trirun_has(SPAWN_ERR(&s[0]), "PEER_LOST: Observer.run_episode on observer2 (host ");
+    for (int r = 0; r < 3; r++)
+        spawn_free(&s[r]);
+    spawn_remove_folder(folder);
+}
+
 /* The help, and what is not understood. */
 static void rpc_tutorials_say_how_they_are_called(void **state)
 {
@@ -203,6 +257,7 @@ static void rpc_tutorials_say_how_they_are_called(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_learns_from_observers),
     cmocka_unit_test(an_agent_decides_for_two_observers_together),
+    cmocka_unit_test(an_agent_ends_when_it_loses_an_observer),
     cmocka_unit_test(a_server_updates_once_for_all_trainers),
     cmocka_unit_test(a_server_goes_on_without_its_trainers),
     cmocka_unit_test(a_server_ends_when_it_keeps_gradients_of_lost_trainers),
