@@ -259,21 +259,25 @@ static void a_failure_is_carried_to_the_parent_and_ends_the_others(void **state)
     spawn_free(&s);
 }
 
-/* They ignore SIGTERM; the default would be 5 s. */
+/* They ignore SIGTERM; the default would be 5 s, as long as a busy machine may take at times. */
 static void without_a_grace_the_others_are_killed_at_once(void **state)
 {
-    int64_t failed_ns;
-    spawn s;
+    int64_t took_ns = INT64_MAX;
 
     (void)state;
-    start_scene(&s, "no grace");
-    spawn_expect(&s, "fails\n");
-    failed_ns = trii_now_ns();
-    assert_int_equal(spawn_wait(&s), 1);
-    assert_has(SPAWN_OUT(&s), "FORMAT: rank 1");
-    assert_true(trii_now_ns() - failed_ns < 5000 * TRII_NS_PER_MS);
-    spawn_expect_no_process(&s);
-    spawn_free(&s);
+    for (int i = 0; i < 3 && took_ns >= 5000 * TRII_NS_PER_MS; i++) {
+        spawn s;
+
+        start_scene(&s, "no grace");
+        spawn_expect(&s, "fails\n");
+        took_ns = trii_now_ns();
+        assert_int_equal(spawn_wait(&s), 1);
+        took_ns = trii_now_ns() - took_ns;
+        assert_has(SPAWN_OUT(&s), "FORMAT: rank 1");
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
+    assert_true(took_ns < 5000 * TRII_NS_PER_MS);
 }
 
 static void the_cause_is_told_and_not_who_was_faster(void **state)

@@ -48,8 +48,8 @@ static void the_time_in_which_it_was_stopped_does_not_count(void **state)
     accept_one(serve.listen_fd, &connection);
     spawn_signal(&client, SIGSTOP);
     spawn_read(&client, 2500);
-    spawn_signal(&client, SIGCONT);
     CHECK_OK(tri_store_tcp("127.0.0.1", 0, &serve, &server));
+    spawn_signal(&client, SIGCONT);
     assert_int_equal(spawn_wait(&client), 0);
     assert_string_equal(SPAWN_ERR(&client), "");
     spawn_free(&client);
