@@ -1,6 +1,7 @@
 /*
  * training_memory_test.c - what each rank keeps of a network, its gradients and its optimizer's
  * state, by tri_memory, against the formulas of ZeRO: P parameters of f32 over N ranks.
+ * ctest: timeout=120
  */
 #define MAX_RANKS 8
 #include "testing/ddp_ranks.h"

@@ -2,7 +2,7 @@
  * sim_random_test.c - agents that die, leave, are cut off and come back at random end in one round;
  * and a seed decides all of it.
  */
-/* ctest: labels=full timeout=120 */
+/* ctest: labels=full timeout=300 */
 #include "sim_agents.h"
 
 /* What they say to each other grows with the square of how many they are. */

@@ -2,7 +2,7 @@
  * device_sizes_test.c - every operation of op_cases.h at other sizes than there: one, primes, and
  * some with millions of elements; in f32 and bf16, on one to eight threads, against the reference
  * kernels.
- * ctest: start=first
+ * ctest: start=first timeout=120
  */
 #include <math.h>
 
