@@ -2,7 +2,7 @@
 # manual_test.sh - every public function and macro has a manual page with its declaration in the
 # synopsis, `man` finds it, and no page makes the
 # formatter complain.
-# ctest: labels=full timeout=120
+# ctest: labels=full timeout=300
 set -eu
 LC_ALL=C
 export LC_ALL

@@ -2,7 +2,7 @@
  * mpi_engine_test.c - the mpi plug-in under mpirun: the conformance suite, messages, and what it
  * refuses. The test starts itself as the ranks; TRI_TEST_ENGINE and TRI_TEST_MPIRUN say which MPI.
  */
-/* ctest: labels=full timeout=120 */
+/* ctest: labels=full timeout=300 */
 #include <sys/resource.h>
 #include <unistd.h>
 
