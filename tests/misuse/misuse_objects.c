@@ -233,7 +233,7 @@ static tri_status good_worker(tri_rpc **rpc_out)
 
     if (status == TRI_OK)
         status =
-            tri_rpc_create(store, "worker", 0, 1, &(tri_rpc_options){.timeout_ms = 50}, rpc_out);
+            tri_rpc_create(store, "worker", 0, 1, &(tri_rpc_options){.timeout_ms = 2000}, rpc_out);
     return status == TRI_OK ? tri_rpc_serve(*rpc_out, functions, 1) : status;
 }
 
