@@ -326,33 +326,14 @@ static void die_when_asked(void *arg)
         trii_unix_close(*listener);
 }
 
-/* A new "ps", where the store has this record of another one, whose process is ending. */
-static tri_status take_from_dying(tri_store *store, const char *record, const char *unix_name,
-                                  tri_rpc **rpc_out)
-{
-    const tri_rpc_options open = {.open = true};
-    const char *at = strstr(record, unix_name);
-    char name[TRII_UNIX_NAME], dying[900];
-    trii_thread thread;
-    tri_status status;
-    int listener;
-
-    CHECK_OK(trii_unix_listen(&listener, name));
-    snprintf(dying, sizeof(dying), "%.*s%s%s", (int)(at - record), record, name,
-             at + strlen(unix_name));
-    CHECK_OK(tri_store_set(store, "rpc/worker/ps", dying, strlen(dying)));
-    CHECK_OK(trii_thread_start(&thread, "dies", die_when_asked, &listener));
-    status = tri_rpc_create(store, "ps", 0, 0, &open, rpc_out);
-    trii_thread_join(&thread);
-    return status;
-}
-
 /* It has a tenth of a second to die once it is asked, which a busy machine may take from it. */
 static void a_name_is_free_whose_process_is_ending(void **state)
 {
     const tri_rpc_options open = {.open = true};
+    char record[640], name[TRII_UNIX_NAME], dying[900], *at;
     tri_status status = TRI_ERR_STATE;
-    char record[640];
+    int listener;
+    trii_thread thread;
     rpc_address a;
     tri_store *store;
     tri_rpc *first, *next;
@@ -362,9 +343,17 @@ static void a_name_is_free_whose_process_is_ending(void **state)
     CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &open, &first));
     CHECK_OK(rpc_read_record(first, "ps", false, 0, record));
     CHECK_OK(rpc_parse_record(record, &a));
+    at = strstr(record, a.unix_name);
     tri_rpc_destroy(first);
-    for (int i = 0; i < 10 && status == TRI_ERR_STATE; i++)
-        status = take_from_dying(store, record, a.unix_name, &next);
+    for (int i = 0; i < 10 && status == TRI_ERR_STATE; i++) {
+        CHECK_OK(trii_unix_listen(&listener, name));
+        snprintf(dying, sizeof(dying), "%.*s%s%s", (int)(at - record), record, name,
+                 at + strlen(a.unix_name));
+        CHECK_OK(tri_store_set(store, "rpc/worker/ps", dying, strlen(dying)));
+        CHECK_OK(trii_thread_start(&thread, "dies", die_when_asked, &listener));
+        status = tri_rpc_create(store, "ps", 0, 0, &open, &next);
+        trii_thread_join(&thread);
+    }
     CHECK_OK(status);
     tri_rpc_destroy(next);
     tri_store_unref(store);
