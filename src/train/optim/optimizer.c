@@ -587,7 +587,7 @@ static void tell_rate(const tri_optimizer *o, trii_stages *stages)
         stages->updated_by = UINT64_MAX;
     else
         stages->updated_by = o->number;
-    stages->given.rate = stages->updated_by != UINT64_MAX ? o->groups[0].hyper[TRI_HYPER_LR] : 0;
+    stages->given.rate = stages->updated_by != UINT64_MAX ? o->groups[0].hyper[TRI_HYPER_LR] : -1;
     stages->is_updated = true;
 }
 

@@ -15,7 +15,7 @@ typedef struct trii_stages_entry {
     int64_t name; /* its hash */
 } trii_stages_entry;
 
-/* What the last calls of this rank were given; other ranks give theirs the same. 0: nothing yet. */
+/* What the last calls of this rank were given; other ranks give theirs the same. -1: nothing. */
 typedef struct trii_stages_given {
     double max_norm; /* of a clip by the norm over all stages, */
     double rate;     /* and of the update, by one optimizer with one group of parameters */

@@ -86,6 +86,7 @@ static tri_status make(tri_module *model, trii_pipeline *p, int64_t *counts)
     }
     atomic_init(&stages->refs, 1);
     stages->group = tri_group_ref(p->group);
+    stages->given = (trii_stages_given){.max_norm = -1, .rate = -1};
     model->stages = stages;
     p->staged = trii_alloc((size_t)tri_module_state_count(model) + 1, sizeof(*p->staged), "stages");
     if (p->staged == NULL)

@@ -38,7 +38,7 @@ void trii_pipeline_updates_begin(trii_pipeline *p)
 
 static bool differ(double a, double b)
 {
-    return a != 0 && b != 0 && a != b;
+    return a >= 0 && b >= 0 && a != b;
 }
 
 /* Programs may mean it. */

@@ -100,22 +100,25 @@ static void a_rank_of_another_rate_is_named_once(void **state)
     logged_end(&l);
 }
 
-/* The second step's clip differs, and the third ends. */
+/* The second step's clip differs on rank 1, whose norm is given, and the third ends. */
 static const char *clip_unlike(rank_env *env)
 {
-    static const char part[] = "rank 0 of the pipeline has clipped its gradients to a norm of 1, "
-                               "rank 1 to 2: ";
     const pipeline_job job = {.options = {.n_microbatches = 2}, .stages = 2, .rows = 4};
+    const double *other = env->arg;
     const char *failure = NULL;
     pipeline_own own;
     tri_status status = TRI_OK;
+    char part[128];
     int step = 0;
 
+    snprintf(
+        part, sizeof(part),
+        "rank 0 of the pipeline has clipped its gradients to a norm of 1, rank 1 to %g: ", *other);
     RANK_TRY(env, pipeline_begin(env, &job, &own));
     own.opt = tri_sgd(own.pipe, 0.1, NULL);
     for (; step < 4 && status == TRI_OK; step++) {
         (void)tri_pipeline_step(own.pipe, own.x, own.y, pipeline_mse, NULL);
-        (void)tri_clip_grad_norm(own.opt, env->rank == 1 && step > 0 ? 2 : 1);
+        (void)tri_clip_grad_norm(own.opt, env->rank == 1 && step > 0 ? *other : 1);
         status = tri_optimizer_step(own.opt);
         if (status == TRI_OK)
             status = tri_step_end_status();
@@ -132,8 +135,11 @@ static const char *clip_unlike(rank_env *env)
 
 static void norms_that_differ_end_the_pipeline(void **state)
 {
+    double norms[] = {2, 0};
+
     (void)state;
-    run_threads(2, &(tri_group_options){.timeout_ms = 20000}, clip_unlike, NULL);
+    for (int i = 0; i < 2; i++)
+        run_threads(2, &(tri_group_options){.timeout_ms = 20000}, clip_unlike, &norms[i]);
 }
 
 static void ranks_that_have_reasons_not_to_update_are_not(void **state)
