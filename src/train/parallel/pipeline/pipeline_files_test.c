@@ -83,9 +83,11 @@ static tri_status make(rank_env *env, const shape *at, bool shared, tri_mesh **m
                        tri_module **model_out)
 {
     tri_pipeline_options options = {.n_microbatches = M, .schedule = at->schedule};
+    tri_status status = rank_mesh(env, TRI_SHAPE(at->data, at->ranks),
+                                  (const char *[]){"data", "pipeline"}, mesh_out);
 
-    TRI_TRY(rank_mesh(env, TRI_SHAPE(at->data, at->ranks), (const char *[]){"data", "pipeline"},
-                      mesh_out));
+    if (status != TRI_OK)
+        return status;
     options.group = tri_mesh_group(*mesh_out, "pipeline");
     *model_out = tri_pipeline_split(build(shared), NULL, at->cuts, &options);
     if (at->data > 1)

@@ -149,13 +149,16 @@ static tri_status make(rank_env *env, const job *j, trainer *t, tri_mesh **mesh)
                                         .input = TRI_WHOLE,
                                         .output = TRI_WHOLE}};
     tri_module *model = build_wide(env->rank == 0 ? 3 : 40);
+    tri_status status =
+        rank_mesh(env, TRI_SHAPE(j->n_data, j->n_tensor), (const char *[]){"data", "tensor"}, mesh);
 
-    TRI_TRY(rank_mesh(env, TRI_SHAPE(j->n_data, j->n_tensor), (const char *[]){"data", "tensor"},
-                      mesh));
-    TRI_TRY(tri_parallelize(model, tri_mesh_group(*mesh, "tensor"), rules, 3));
+    if (status == TRI_OK)
+        status = tri_parallelize(model, tri_mesh_group(*mesh, "tensor"), rules, 3);
+    if (status != TRI_OK)
+        return status;
     model = replicate(model, tri_mesh_group(*mesh, "data"), j->stage);
-    TRI_TRY(tri_module_status(model));
-    return begin(t, model);
+    status = tri_module_status(model);
+    return status == TRI_OK ? begin(t, model) : status;
 }
 
 static const char *rank(rank_env *env)
