@@ -104,6 +104,8 @@ static ncclResult_t exchange(const nccl_group *g, const trii_collective *call, c
     size_t elem = nccl_host->dtype_size(call->dtype);
     ncclResult_t result = ncclGroupStart(), end;
 
+    if (result != ncclSuccess) /* nothing has begun that would have to end */
+        return result;
     for (int r = 0; r < g->size && result == ncclSuccess; r++) {
         size_t out = src != NULL ? trii_part_count(src_at, call->count, r) * elem : 0;
         size_t in = dst != NULL ? trii_part_count(dst_at, call->count, r) * elem : 0;
@@ -127,6 +129,8 @@ static ncclResult_t rooted(const nccl_group *g, const trii_collective *call, boo
     size_t bytes = call->bytes;
     ncclResult_t result = ncclGroupStart(), end;
 
+    if (result != ncclSuccess) /* nothing has begun that would have to end */
+        return result;
     if (gather)
         result = ncclSend(call->src, bytes, ncclUint8, call->root, g->comm, g->stream);
     else
@@ -152,6 +156,8 @@ static ncclResult_t by_parts(const nccl_group *g, const trii_collective *call, b
     ncclDataType_t type = ncclUint8;
     ncclResult_t result = ncclGroupStart(), end;
 
+    if (result != ncclSuccess) /* nothing has begun that would have to end */
+        return result;
     if (!gather)
         (void)type_of(call->dtype, &type);
     for (int r = 0; r < g->size && (result == ncclSuccess || result == ncclInProgress); r++) {

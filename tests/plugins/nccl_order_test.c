@@ -14,7 +14,7 @@ static const tri_group_options options = {.engine = "cuda:nccl", .timeout_ms = 2
 
 typedef struct bench {
     tri_group *group;
-    float *x;       /* memory of cuda:1 */
+    float *x, *y;   /* memory of cuda:1 */
     cudaStream_t a; /* a queue of cuda:1 */
 } bench;
 
@@ -23,6 +23,7 @@ static void set_up(bench *b)
     CHECK_OK(tri_group_create(NULL, 0, 1, &options, &b->group));
     assert_int_equal(cudaSetDevice(1), cudaSuccess);
     assert_int_equal(cudaMalloc((void **)&b->x, 64), cudaSuccess);
+    assert_int_equal(cudaMalloc((void **)&b->y, 64), cudaSuccess);
     b->a = fake_gpu_queue('a');
     assert_int_equal(cudaSetDevice(0), cudaSuccess);
     fake_gpu_clear_log();
@@ -37,6 +38,7 @@ static void tear_down(bench *b)
     CHECK_OK(tri_device_set_queue(TRI_CUDA(1), NULL));
     tri_group_unref(b->group);
     (void)cudaFree(b->x);
+    (void)cudaFree(b->y);
     (void)cudaStreamDestroy(b->a);
 }
 
@@ -225,6 +227,48 @@ static void the_gpu_is_that_of_the_ranks_number_on_its_host(void **state)
     tear_down(&b);
 }
 
+static tri_status many_calls(const bench *b, int which)
+{
+    const size_t counts[] = {16};
+
+    if (which == 0)
+        return tri_gather(b->group, b->x, b->x, 16, TRI_DTYPE_F32, 0, NULL);
+    if (which == 1)
+        return tri_all_to_all(b->group, b->x, b->y, 16, TRI_DTYPE_F32, NULL);
+    return tri_all_gather_v(b->group, b->x, b->x, counts, TRI_DTYPE_F32, NULL);
+}
+
+static void calls_that_are_many_of_nccl_are_one_group_of_them(void **state)
+{
+    static const char *const wanted[] = {"send, recv", "send, recv", "broadcast"};
+    bench b;
+    char log[128];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        set_up(&b);
+        CHECK_OK(many_calls(&b, i));
+        snprintf(log, sizeof(log), "record 1, wait 1, group, %s, end, record nccl, ", wanted[i]);
+        expect_log(log);
+        tear_down(&b);
+    }
+}
+
+static void a_group_that_nccl_does_not_begin_is_an_error_and_is_not_ended(void **state)
+{
+    bench b;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        set_up(&b);
+        fake_gpu_refuse_groups(true);
+        CHECK_FAILS(many_calls(&b, i), TRI_ERR_PEER_LOST, "nccl: some NCCL error");
+        fake_gpu_refuse_groups(false);
+        expect_log("record 1, wait 1, no group, ");
+        tear_down(&b);
+    }
+}
+
 static void a_plugin_of_another_version_is_not_available(void **state)
 {
     static const char *const spellings[] = {"old", "cuda:old", "cpu:old"};
@@ -251,6 +295,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_reducer_is_refused_and_the_group_goes_on),
     cmocka_unit_test(colors_are_refused_and_the_group_goes_on),
     cmocka_unit_test(a_group_of_one_rank_has_the_engine_of_the_one_it_is_made_of),
+    cmocka_unit_test(calls_that_are_many_of_nccl_are_one_group_of_them),
+    cmocka_unit_test(a_group_that_nccl_does_not_begin_is_an_error_and_is_not_ended),
     cmocka_unit_test(a_plugin_of_another_version_is_not_available),
     cmocka_unit_test(the_gpu_is_that_of_the_ranks_number_on_its_host),
     cmocka_unit_test(memory_of_the_host_or_of_another_gpu_is_refused),

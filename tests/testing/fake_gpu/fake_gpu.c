@@ -8,7 +8,6 @@
 
 #include <nccl.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +42,7 @@ static struct {
     int gpu;
 } memory[64];
 static char calls[4096];
+static bool refuses_groups;
 static _Thread_local int current;
 
 static void note(const char *what, const char *name)
@@ -118,6 +118,13 @@ void fake_gpu_clear_log(void)
 {
     pthread_mutex_lock(&lock);
     calls[0] = '\0';
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_gpu_refuse_groups(bool refuse)
+{
+    pthread_mutex_lock(&lock);
+    refuses_groups = refuse;
     pthread_mutex_unlock(&lock);
 }
 
@@ -340,11 +347,20 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 
 ncclResult_t ncclGroupStart(void)
 {
-    return ncclSuccess;
+    bool refused;
+
+    pthread_mutex_lock(&lock);
+    refused = refuses_groups;
+    note(refused ? "no group" : "group", "");
+    pthread_mutex_unlock(&lock);
+    return refused ? ncclInternalError : ncclSuccess;
 }
 
 ncclResult_t ncclGroupEnd(void)
 {
+    pthread_mutex_lock(&lock);
+    note("end", "");
+    pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
 
