@@ -269,7 +269,7 @@ static tri_status nccl_create(const trii_group_args *args, void **self_out)
         status = choose_device(g);
     }
     status = nccl_host->group_agree(args, "gpu", status);
-    if (status == TRI_OK) {
+    if (status == TRI_OK && g != NULL) {
         status = connect_all(g, args);
         if (status == TRI_OK)
             status = nccl_host->thread_start(&g->thread, "tri-nccl", run, g);

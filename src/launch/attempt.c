@@ -5,6 +5,7 @@
  */
 #include "launch/agent_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -91,6 +92,7 @@ static void cause_stays_away(trii_timer *timer)
 {
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, grace);
 
+    assert(a->cause != NULL); /* its timer ends with the attempt */
     judge_failure(a, a->cause, false);
 }
 

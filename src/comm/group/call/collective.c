@@ -5,6 +5,7 @@
  * point_to_point.c.
  */
 /* build: hot */
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -357,6 +358,7 @@ tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
         status = trii_call_post(group, &call, &work);
     if (status != TRI_OK)
         return status;
+    assert(work != NULL); /* posted */
     if (timeout_ms > 0 && timeout_ms < work->patience_ns / TRII_NS_PER_MS)
         work->patience_ns = timeout_ms * TRII_NS_PER_MS; /* the group's, so to speak */
     status = tri_work_wait(work, 0);

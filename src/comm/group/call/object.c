@@ -156,7 +156,7 @@ tri_status(tri_broadcast_object)(tri_group *group, const void *src, size_t bytes
     }
     if (status == TRI_OK)
         status = make_room(&c, bytes);
-    if (status == TRI_OK && at_root && bytes > 0)
+    if (status == TRI_OK && at_root && src != NULL) /* else it has no bytes */
         memcpy(c.data, src, bytes);
     if (status == TRI_OK) {
         blame(&c);
