@@ -16,7 +16,7 @@
 #include "testing/scratch.h"
 #include "testing/spawn.h"
 
-enum { MAX_RANKS = 8, MAX_ENTRIES = 12 };
+enum { MAX_RANKS = 8, MAX_ENTRIES = 12, TWICE_MS = TEST_SANITIZED ? 12000 : 3000 };
 
 static const char *own_path; /* of this program */
 
@@ -467,14 +467,18 @@ static void ranks_that_try_again_meet(void **state)
     spawn_free(&s);
 }
 
+/* The first of the two still waits for rank 2 when the second joins, late as it may be. */
 static void a_worker_that_joins_twice_at_once_is_named(void **state)
 {
+    char script[200];
     spawn s;
 
     (void)state;
-    start_script(&s, "3",
-                 "[ $RANK = 2 ] && exec sleep 1000; [ $RANK = 0 ] && exec \"$0\" worker 20000; "
-                 "\"$0\" worker 3000 & \"$0\" worker 3000; wait; exit 1");
+    snprintf(script, sizeof(script),
+             "[ $RANK = 2 ] && exec sleep 1000; [ $RANK = 0 ] && exec \"$0\" worker 60000; "
+             "\"$0\" worker %d & \"$0\" worker %d; wait; exit 1",
+             TWICE_MS, TWICE_MS);
+    start_script(&s, "3", script);
     assert_int_equal(spawn_wait(&s), 1);
     if (count_lines(SPAWN_ERR(&s), "rank 1 has already joined (process ") == 0)
         fail_msg("%s", SPAWN_ERR(&s));
