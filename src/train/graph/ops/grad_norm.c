@@ -14,6 +14,7 @@
  * where they are among those of the whole network (square_each), which are exchanged in the same
  * way and then added in order (sum_in_order).
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -219,17 +220,18 @@ static tri_status square_total_shape(const trii_type *const *in, int n_in, const
 static tri_status sum_of_row(const trii_kernel_args *args, const int64_t *row, const double *own,
                              const double *all, double *sum_out)
 {
+    const double *from = row[TRII_SQUARE_GROUP] > 0 ? all + row[TRII_SQUARE_FROM] : own;
     size_t blocks = (size_t)row[TRII_SQUARE_BLOCKS];
     double *partial;
 
     *sum_out = 0;
     if (blocks == 0)
         return TRI_OK;
+    assert(from != NULL); /* a row of a group comes with what all its ranks have */
     partial = trii_work_take(args, blocks, sizeof(*partial));
     if (partial == NULL)
         return TRI_ERR_NO_MEMORY;
-    memcpy(partial, row[TRII_SQUARE_GROUP] > 0 ? all + row[TRII_SQUARE_FROM] : own,
-           blocks * sizeof(*partial));
+    memcpy(partial, from, blocks * sizeof(*partial));
     *sum_out = tree(partial, (int64_t)blocks);
     trii_work_return(args, partial);
     return TRI_OK;
