@@ -143,8 +143,8 @@ static void every_instruction_set_gives_the_same_bits(void **state)
         int width = 1 + (int)(scratch_random(&draws) % (i % 7 == 0 ? 6 : 60));
         int to_height = 1 + (int)(scratch_random(&draws) % 50);
         int to_width = 1 + (int)(scratch_random(&draws) % 50), channels = 1 + i % 4;
-        size_t n = (size_t)(height * width * channels);
-        size_t to_n = (size_t)(to_height * to_width * channels);
+        size_t n = (size_t)height * (size_t)width * (size_t)channels;
+        size_t to_n = (size_t)to_height * (size_t)to_width * (size_t)channels;
         uint8_t *src = malloc(n), *dst = malloc(to_n), *wanted = malloc(to_n);
 
         assert_true(src != NULL && dst != NULL && wanted != NULL);

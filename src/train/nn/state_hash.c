@@ -2,6 +2,7 @@
  * state_hash.c - hashes of a tree's state (tri_module_hash): what ranks have of it is collected on
  * the way, and what several have a copy of is compared.
  */
+#include <assert.h>
 #include <string.h>
 
 #include <trireme/group.h>
@@ -130,6 +131,7 @@ static tri_status compare_replicas(tri_module *module, tri_group *group, tri_sta
             status = trii_hash_entry(entry, &hashes[i]);
     }
     status = trii_ranks_meet(group, "tri_module_hash", status);
+    assert(status != TRI_OK || hashes != NULL); /* OK is what each rank has */
     if (status == TRI_OK)
         status = tri_all_gather(group, hashes, hashes + n, n * sizeof(*hashes), TRI_DTYPE_U8, NULL);
     if (status == TRI_OK)
@@ -205,6 +207,7 @@ static tri_status compare_shared(const tri_module *module, const trii_stages *st
             shared[staged->place] = 1;
     }
     status = trii_ranks_agree(stages->group, status);
+    assert(status != TRI_OK || (shared != NULL && hashes != NULL)); /* OK is what each rank has */
     if (status == TRI_OK)
         status =
             tri_all_reduce(stages->group, shared, shared, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL);
@@ -285,6 +288,7 @@ tri_status(tri_module_hash)(tri_module *module, uint64_t *hash_out)
             status = hash_state(&module->state[i], &opened, &hash, status);
     }
     status = trii_opened_end(&opened, status);
+    assert(status != TRI_OK || hash_out != NULL);
     if (status == TRI_OK)
         *hash_out = hash;
     return status;

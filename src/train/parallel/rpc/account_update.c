@@ -82,6 +82,7 @@ static tri_status complete(trii_accounts *a, const trii_account_member *member,
                            member->key.trainer);
     if (status != TRI_OK)
         return status;
+    *account_out = account;
     if (account->status != TRI_OK)
         return trii_account_check(a, &member->key);
     if (account->n_direct != member->n_backwards)
@@ -90,7 +91,6 @@ static tri_status complete(trii_accounts *a, const trii_account_member *member,
             "gradients of %u of %llu backwards of %s are here (a worker in between was "
             "lost, or they were released)",
             account->n_direct, (unsigned long long)member->n_backwards, member->key.trainer);
-    *account_out = account;
     return TRI_OK;
 }
 
