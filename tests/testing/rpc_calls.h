@@ -44,6 +44,17 @@ static inline tri_status run_hang(tri_rpc_request *request, void *object)
 
 static const tri_rpc_function hang = {.name = "hang", .run = run_hang};
 
+/* Workers that all serve the functions. */
+static inline void calls_begin(workers *w, int n, const tri_rpc_options *opt,
+                               const tri_rpc_function *const *functions, int n_functions)
+{
+    atomic_store(&n_started, 0);
+    atomic_store(&release_all, 0);
+    workers_begin(w, n, opt);
+    for (int i = 0; i < n; i++)
+        CHECK_OK(tri_rpc_serve(w->rpc[i], functions, n_functions));
+}
+
 static inline void check_sum(tri_rpc_ref *to, const tri_rpc_function *function)
 {
     const double x[] = {1, 2, 39};

@@ -10,11 +10,7 @@ static const tri_rpc_function *const all[] = {&sum, &hang};
 
 static void begin(workers *w, int n, const tri_rpc_options *opt)
 {
-    atomic_store(&n_started, 0);
-    atomic_store(&release_all, 0);
-    workers_begin(w, n, opt);
-    for (int i = 0; i < n; i++)
-        CHECK_OK(tri_rpc_serve(w->rpc[i], all, (int)TRII_COUNT_OF(all)));
+    calls_begin(w, n, opt, all, (int)TRII_COUNT_OF(all));
 }
 
 static void a_deadline_ends_the_call_and_tells_where_it_was(void **state)
