@@ -73,7 +73,7 @@ static bool take_record(rpc_peer *peer)
     }
     if (r.kind == RECORD_ARENA && fd < 0) /* the system has dropped it */
         rpc_peer_lose(peer, false,
-                      "there is no descriptor left for its memory: raise the limit (ulimit -n)");
+                      "no descriptor is left for its memory: raise the limit (ulimit -n)");
     trii_unix_close(fd);
     return true;
 }

@@ -293,7 +293,7 @@ static const struct difference {
      "divided by tri_fully_shard, stage 2"},
     {{{.units = unit_0, .n_units = 1}, {.units = unit_2, .n_units = 1}}, "units 2, rank 0 has"},
     {{{.prefetch = 8}, {.prefetch = 7}}, "prefetch 8: -1 (none) to 7 buckets"},
-    {{{.prefetch = 7}, {.stage = 4}}, "rank 1 has none: there is no stage 4"},
+    {{{.prefetch = 7}, {.stage = 4}}, "rank 1 has none: stage 4 does not exist"},
 };
 
 static tri_status differ(rank *r)

@@ -14,10 +14,11 @@
 static tri_status check_options(const tri_zero_options *opt)
 {
     if (opt->stage < 0 || opt->stage > 3)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "there is no stage %d: 1 divides the optimizer's state, 2 gradients, too, "
-                         "3 parameters, too",
-                         opt->stage);
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "stage %d does not exist: 1 divides the optimizer's state, 2 gradients, too, "
+            "3 parameters, too",
+            opt->stage);
     if (opt->prefetch < -1 || opt->prefetch >= TRII_UNIT_LIVE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "prefetch %d: -1 (none) to %d buckets (0 = 1)",
                          opt->prefetch, TRII_UNIT_LIVE - 1);

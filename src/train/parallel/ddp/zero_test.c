@@ -250,7 +250,7 @@ static void what_cannot_be_is_refused_with_the_reason(void **state)
         {lend_an_address, TRI_ERR_STATE, "wrap the network before its memory is looked at"},
         {three_axes, TRI_ERR_INVALID_ARG, "a mesh of 3 axes"},
         {a_mesh_and_a_group, TRI_ERR_INVALID_ARG, "a mesh and a group: give one of them"},
-        {another_stage, TRI_ERR_INVALID_ARG, ": there is no stage 7: 1 divides"},
+        {another_stage, TRI_ERR_INVALID_ARG, ": stage 7 does not exist: 1 divides"},
         {some_use_ddp, TRI_ERR_MISMATCH, "divided by tri_zero"},
     };
     static rank ranks[2];
